@@ -39,13 +39,11 @@ class PastChanges:
     """UUIDs of the GPUs with such layouts."""
 
 
-def past_changes(folder: Path) -> PastChanges | None:
-    """The changes in a journal's folder; None if there is no such folder.
+def past_changes(folder: Path) -> PastChanges:
+    """The changes in a journal's folder; none if there is no such folder.
 
     Raises Permanent where a file cannot be read, is damaged, or is of another version.
     """
-    if not folder.is_dir():
-        return None
     # in this order: a change that ends meanwhile is then in at least one of them
     unended, history = _read(folder / CHANGE, JOURNAL), _read(folder / PAST, HISTORY)
     recorded = RecordedChanges.read(

@@ -59,7 +59,7 @@ class GivenUpGpu:
             return False
 
 
-def given_up_gpus(words: Sequence[str], history: PastChanges | None) -> tuple[GivenUpGpu, ...]:
+def given_up_gpus(words: Sequence[str], history: PastChanges) -> tuple[GivenUpGpu, ...]:
     """Find the GPUs that ``words`` name by index, UUID or bus id, each once.
 
     Raises BadInput for a word that names none, or more than one.
@@ -77,10 +77,8 @@ def given_up_gpus(words: Sequence[str], history: PastChanges | None) -> tuple[Gi
     return tuple(chosen.values())
 
 
-def gpus_to_give_up(history: PastChanges | None) -> tuple[GivenUpGpu, ...]:
+def gpus_to_give_up(history: PastChanges) -> tuple[GivenUpGpu, ...]:
     """GPUs that can be given up: those of open changes, and those with a remembered layout."""
-    if history is None:
-        return ()
     in_changes = {entry.gpu: entry for entry in history.unended}
     uuids = dict.fromkeys((*in_changes, *history.remembered))
     return tuple(GivenUpGpu(uuid=uuid, entry=in_changes.get(uuid)) for uuid in uuids)

@@ -35,13 +35,13 @@ from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
     EXIT_CODES,
     change_end_document,
-    change_end_text,
     change_exit_code,
     journal_folder,
     journal_option,
     refuse_unended,
     run_change_to_end,
-    show_gpu_outcomes,
+    show_change_end,
+    show_problems,
     verbose_option,
 )
 from cli.options import Load
@@ -196,12 +196,10 @@ def command(
                 result = run_change_to_end(request, start=start, journal=folder, verbose=verbose)
     if output == "table":
         if not as_is or result.refusal is not None:
-            terminal.note("", change_end_text(result, folder))
-            show_gpu_outcomes(result)
+            show_change_end(result, folder)
         if result.refusal is not None:
             show_plan(replace(planned, plan_or_refusal=result.refusal))
-        for problem in result.problems:
-            terminal.note(f"Look at this: {problem}")
+        show_problems(result)
     else:
         terminal.print_data(document | change_end_document(result), output)
     ctx.exit(change_exit_code(result))

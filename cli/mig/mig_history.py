@@ -17,7 +17,7 @@ from actuator.change_record import (
     gpu_outcomes,
     request_outcome,
 )
-from actuator.past_changes import PastChanges, past_changes
+from actuator.past_changes import past_changes
 from agent.single_reading import opened_machine
 from api.mig_outcome import Outcome, joint_reason
 from base.errors import BadInput
@@ -60,9 +60,8 @@ def command(load: Load, journal: Path | None, output: str) -> None:
     with opened_machine(load()) as start:
         folder = journal_folder(journal, start)
         history = past_changes(folder)
-    if history is None and journal is not None:
+    if journal is not None and not journal.is_dir():
         raise BadInput(f"there is no folder {journal}")
-    history = history or PastChanges(unended=(), ended=(), remembers=False)
     changes = by_request((*history.ended, *history.unended))
     if output in ("json", "yaml"):
         terminal.print_data({"changes": [_document(entries) for entries in changes]}, output)

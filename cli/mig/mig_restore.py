@@ -22,12 +22,12 @@ from cli.mig.mig_history import history_table
 from cli.mig.running_actuator import restored_by_actuator
 from cli.mig.running_change import (
     change_end_document,
-    change_end_text,
     journal_folder,
     journal_option,
     restored_lines,
     run_change_to_end,
-    show_gpu_outcomes,
+    show_change_end,
+    show_problems,
     verbose_option,
 )
 from cli.options import Load
@@ -119,9 +119,9 @@ def command(
     with opened_machine(settings) as start:
         folder = journal_folder(journal, start)
         history = past_changes(folder)
-        unended = () if history is None else history.unended
+        unended = history.unended
         given_up = given_up_gpus(words, history)
-        if history is None or not (unended or history.remembers):
+        if not (unended or history.remembers):
             if output == "table":
                 terminal.note(f"Nothing to do: no change in {folder} is open, and none has ended.")
             else:
@@ -140,12 +140,10 @@ def command(
         if given_up:
             terminal.note("", f"Given up: {', '.join(uuids)}.")
         if result.has_begun if given_up else unended or actuator_result is not None:
-            terminal.note("", change_end_text(result, folder))
-            show_gpu_outcomes(result)
-        for line in () if actuator_result is not None else restored_lines(result):
-            terminal.note(line)
-        for problem in result.problems:
-            terminal.note(f"Look at this: {problem}")
+            show_change_end(result, folder)
+        if actuator_result is None:
+            terminal.note(*restored_lines(result))
+        show_problems(result)
     else:
         document = change_end_document(result)
         terminal.print_data(document | {"given_up": [gpu.document() for gpu in given_up]}, output)

@@ -65,11 +65,10 @@ def command(load: Load, journal: Path | None, output: str) -> None:
         read, unread = split_readings(read_mig_readings(start, settings))
         problems = list(_problems(read, start)) if not unread else []
         try:
-            history = past_changes(journal_folder(journal, start))
+            unended = past_changes(journal_folder(journal, start)).unended
         except Permanent as error:
-            history = None
+            unended = ()
             problems.append(str(error))
-    unended = () if history is None else history.unended
     if output in ("json", "yaml"):
         document = {
             "gpus": read,

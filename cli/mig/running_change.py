@@ -73,8 +73,7 @@ def journal_folder(chosen: Path | None, start: Start) -> Path:
 
 def refuse_unended(journal: Path, gpus: Collection[str]) -> None:
     """Raise CommandFailure where a change of one of these GPUs, by UUID, has not ended."""
-    history = past_changes(journal)
-    for entry in () if history is None else history.unended:
+    for entry in past_changes(journal).unended:
         if entry.gpu not in gpus:
             continue
         state = "is stuck" if entry.outcome is Outcome.STUCK else "runs, or was stopped,"
@@ -155,8 +154,9 @@ def change_end_text(result: ChangeResult, journal: Path) -> str:
     return f"Nothing was changed: {result.reason}."
 
 
-def show_gpu_outcomes(result: ChangeResult) -> None:
-    """Print the table of a change's GPUs if there is more than one and not all is done."""
+def show_change_end(result: ChangeResult, journal: Path) -> None:
+    """Print how a change ended; on each of its GPUs if there are several and not all is done."""
+    terminal.note("", change_end_text(result, journal))
     if len(result.gpus) < 2 or result.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
         return
     terminal.note("")
@@ -166,6 +166,11 @@ def show_gpu_outcomes(result: ChangeResult) -> None:
             rows=tuple((gpu.gpu, outcome_cell(gpu.outcome), gpu.reason) for gpu in result.gpus),
         )
     )
+
+
+def show_problems(result: ChangeResult) -> None:
+    """Print what a person has to look at after a change."""
+    terminal.note(*(f"Look at this: {problem}" for problem in result.problems))
 
 
 def restored_lines(result: ChangeResult) -> Iterator[str]:
