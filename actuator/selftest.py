@@ -27,7 +27,7 @@ from discovery.mig_state import CurrentInstance, MigGpu, MigProfile
 from mig.gpu_layout import GpuLayout, current_layout
 from mig.planner import MigRefusal, Obstacle, ObstacleKind, plan
 from mig.steps import CreateInstance, DestroyInstance, MigStep
-from mig.trial_layouts import EMPTY, TrialLayout, trial_layouts
+from mig.trial_layouts import EMPTY, trial_layouts, trial_title
 from mig.users.device_users import DeviceUser, DeviceUsers
 
 log = logging.getLogger(__name__)
@@ -130,38 +130,39 @@ def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
         _try_layout(timed, uuid, EMPTY, edge)
         gpu = observed_gpu(world, uuid)
         edge.report(OfferedNow(profiles=gpu.profiles))
-        for trial in trial_layouts(gpu):
+        for layout in trial_layouts(gpu):
             if edge.is_over():
                 return "no further layout was to be tried"
             # before each layout: a pod may have come, and its instance must not be destroyed
             held = _device_users(uuid, world.device_users())
             if held:
                 return f"somebody took the GPU: {', '.join(map(str, held))}"
-            _try_layout(timed, uuid, trial, edge)
+            _try_layout(timed, uuid, layout, edge)
     except StepFailed as error:
         return str(error)
     return "" if gpu.profiles else "the driver reports no profiles, also with MIG on"
 
 
-def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: SelftestEdge) -> None:
+def _try_layout(timed: _TimedWorld, uuid: str, layout: GpuLayout, edge: SelftestEdge) -> None:
     """Try a layout and report the result. Raises StepFailed if the GPU cannot be read."""
-    log.info("MIG self-test layout", extra={"layout": trial.name})
+    title = trial_title(layout)
+    log.info("MIG self-test layout", extra={"layout": title})
     timed.steps.clear()
     began = edge.clock()
     seen = [observed_gpu(timed, uuid)]
-    planned = plan(seen, {uuid: trial.layout}, timed.device_users(), spare_busy=True)
+    planned = plan(seen, {uuid: layout}, timed.device_users(), spare_busy=True)
     kept: Sequence[CurrentInstance] = ()
     if isinstance(planned, MigRefusal):
         failure = planned.obstacles[0].detail
     else:
         kept = [stays.instance for gpu in planned.gpus for stays in gpu.kept]
-        failure = reach(timed, uuid, trial.layout) or _defect(observed_gpu(timed, uuid), kept)
+        failure = reach(timed, uuid, layout) or _defect(observed_gpu(timed, uuid), kept)
     if failure:
-        log.warning("MIG self-test layout failed", extra={"layout": trial.name, "why": failure})
+        log.warning("MIG self-test layout failed", extra={"layout": title, "why": failure})
     edge.report(
         TriedLayout(
-            name=trial.name,
-            desired=trial.layout,
+            name=title,
+            desired=layout,
             seconds=edge.clock() - began,
             steps=tuple(timed.steps),
             kept=0 if failure else len(kept),
@@ -188,7 +189,7 @@ def _put_back(world: MigWorld, before: MigGpu, image: VerifiedLayout) -> None:
     if not before.instances:
         return
     try:
-        if reach(world, before.uuid, EMPTY.layout) is None:
+        if reach(world, before.uuid, EMPTY) is None:
             take_in_order(world, observed_gpu(world, before.uuid), image)
     except StepFailed as error:
         log.warning("MIG step failed", extra={"step": "in the old order", "why": str(error)})
@@ -221,7 +222,7 @@ def _refusal(gpu: MigGpu, users: DeviceUsers) -> MigRefusal | None:
             users=frozenset(held),
         )
         return MigRefusal(obstacles=(busy,))
-    planned = plan([gpu], {gpu.uuid: EMPTY.layout}, users, spare_busy=True)
+    planned = plan([gpu], {gpu.uuid: EMPTY}, users, spare_busy=True)
     return planned if isinstance(planned, MigRefusal) else None
 
 

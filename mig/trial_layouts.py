@@ -8,7 +8,8 @@ keep instances of the layout before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Final
 
 from discovery.mig_state import MigGpu, MigProfile
 from mig.configs.config_choice import config_layouts
@@ -17,23 +18,18 @@ from mig.configs.known_gpus import offered_profiles
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.placement import Grid
 
-MIX = "all-balanced"
+MIX: Final = "all-balanced"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialLayout:
-    """A layout that a self-test tries, with its name."""
-
-    name: str
-    """Name for people: ``7 x 1g.5gb``."""
-    layout: GpuLayout
-
-
-EMPTY = TrialLayout(name="MIG on, empty", layout=GpuLayout(mig=True))
+EMPTY: Final = GpuLayout(mig=True)
 """The first layout to try: some drivers report profiles only with MIG on."""
 
 
-def trial_layouts(gpu: MigGpu) -> Iterator[TrialLayout]:
+def trial_title(layout: GpuLayout) -> str:
+    """A layout in short, for people: the places of its instances only if there is one."""
+    return str(layout if len(layout.instances) == 1 else layout.anywhere)
+
+
+def trial_layouts(gpu: MigGpu) -> Iterator[GpuLayout]:
     """Layouts to try on a GPU; none if its profiles are not known.
 
     Each profile as often as it fits, then once at each place that this left free; a mix of sizes;
@@ -45,57 +41,42 @@ def trial_layouts(gpu: MigGpu) -> Iterator[TrialLayout]:
     grid = Grid(gpu.profiles)
     for profile in offered_profiles(gpu):
         yield from _alone(grid, profile)
-    mix = _mix(gpu)
-    if mix is not None:
-        yield TrialLayout(name=f"mix {MIX}", layout=mix)
+    configs = generated_configs([gpu])
+    if any(config.name == MIX for config in configs.configs):
+        mix = config_layouts(configs.selected(MIX), [gpu])[gpu.uuid]
+        yield mix
         yield from _replaced(grid, mix)
     yield from _divided(grid)
 
 
-def _alone(grid: Grid, profile: MigProfile) -> Iterator[TrialLayout]:
+def _alone(grid: Grid, profile: MigProfile) -> Iterator[GpuLayout]:
     """Layouts with one profile at each of its places, first as many instances as fit at once."""
-    instance = _whole(profile)
+    instance = DesiredInstance(profile.name, (profile.slices,))
     instances = [instance] * profile.max_instances
     while instances and grid.misfit(instances) is not None:
         instances.pop()
     starts = grid.best_starts(instances) or ()
-    if starts:
-        placed = tuple(replace(instance, start=start) for start in starts)
-        layout = GpuLayout(mig=True, instances=placed)
-        yield TrialLayout(name=f"{len(placed)} x {profile.name}", layout=layout)
-    for start in profile.starts:
-        if start not in starts:
-            alone = GpuLayout(mig=True, instances=(replace(instance, start=start),))
-            yield TrialLayout(name=f"{profile.name} at unit {start}", layout=alone)
+    others = ((start,) for start in profile.starts if start not in starts)
+    for places in (starts, *others) if starts else others:
+        yield GpuLayout(
+            mig=True, instances=tuple(replace(instance, start=start) for start in places)
+        )
 
 
-def _mix(gpu: MigGpu) -> GpuLayout | None:
-    configs = generated_configs([gpu])
-    if not any(config.name == MIX for config in configs.configs):
-        return None
-    return config_layouts(configs.selected(MIX), [gpu]).get(gpu.uuid)
-
-
-def _replaced(grid: Grid, mix: GpuLayout) -> Iterator[TrialLayout]:
+def _replaced(grid: Grid, mix: GpuLayout) -> Iterator[GpuLayout]:
     """The mix with its largest instance removed or replaced; the other instances are to stay."""
     largest = max(mix.instances, key=grid.size)
     rest = list(mix.instances)
     rest.remove(largest)
-    yield TrialLayout(
-        name=f"{MIX} without its {largest.profile}",
-        layout=GpuLayout(mig=True, instances=tuple(rest)),
-    )
+    yield GpuLayout(mig=True, instances=tuple(rest))
     smaller = max(
         (instance for instance in rest if instance != largest), key=grid.size, default=None
     )
     if smaller is not None and grid.misfit([*rest, smaller]) is None:
-        yield TrialLayout(
-            name=f"{MIX} with a {smaller.profile} instead",
-            layout=GpuLayout(mig=True, instances=(*rest, smaller)),
-        )
+        yield GpuLayout(mig=True, instances=(*rest, smaller))
 
 
-def _divided(grid: Grid) -> Iterator[TrialLayout]:
+def _divided(grid: Grid) -> Iterator[GpuLayout]:
     """The smallest profile of several slices, divided into compute instances of one slice."""
     several = [profile for profile in grid.profiles if profile.slices > 1]
     if several:
@@ -103,11 +84,4 @@ def _divided(grid: Grid) -> Iterator[TrialLayout]:
             several, key=lambda candidate: (candidate.slices, candidate.size, candidate.number)
         )
         parts = DesiredInstance(profile.name, (1,) * profile.slices)
-        yield TrialLayout(
-            name=f"{profile.name} in {profile.slices} compute instances",
-            layout=GpuLayout(mig=True, instances=(parts,)),
-        )
-
-
-def _whole(profile: MigProfile) -> DesiredInstance:
-    return DesiredInstance(profile.name, (profile.slices,))
+        yield GpuLayout(mig=True, instances=(parts,))

@@ -23,7 +23,7 @@ from discovery.model import Mode
 from mig.gpu_layout import current_layout
 from mig.planner import ObstacleKind
 from mig.steps import MigStep
-from mig.trial_layouts import trial_layouts
+from mig.trial_layouts import trial_layouts, trial_title
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.log_lines import log_lines
 from tests.mig.naive_gpu import mig_gpu
@@ -92,7 +92,7 @@ def test_all_layouts_are_tried_and_the_one_from_before_is_there(
     assert hardware.seen() == (gpu, other)
     assert {uuid for uuid, _ in hardware.destroyed} == {GPU}
     assert not open_change(tmp_path / "mig")
-    wanted = [one.name for one in trial_layouts(gpu)]
+    wanted = [trial_title(one) for one in trial_layouts(gpu)]
     assert [one.name for one in tested.layouts] == ["MIG on, empty", *wanted]
     assert [one.failure for one in tested.layouts if one.failure] == []
     assert any(one.kept for one in tested.layouts)
