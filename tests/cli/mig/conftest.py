@@ -77,7 +77,7 @@ def run_mig(monkeypatch: pytest.MonkeyPatch) -> RunMig:
         for module in READING_MORE:
             monkeypatch.setattr(module, "opened_machine", machine)
             monkeypatch.setattr(module, "read_mig_readings", mig_once)
-        monkeypatch.setattr(local_users, "program_name", program_name)
+        monkeypatch.setattr(local_users, "process_name", lambda pid: PROGRAMS.get(pid, ""))
         return CliRunner().invoke(main, ("mig", *arguments), input=stdin)
 
     return run
