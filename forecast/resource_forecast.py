@@ -11,8 +11,8 @@ from base.errors import BadInput
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from forecast.node_gpus import NodeGpus, Offers
+from mig.configs.config_choice import LayoutChoice
 from mig.configs.known_gpus import possible_gpus
-from mig.configs.layout_choice import LayoutChoice
 from mig.gpu_layout import GpuLayout
 from mig.mode_permission import ModePermission
 from mig.planned_layouts import planned_layouts

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of MIG devices as people and tools write them: ``1g.5gb``, ``1c.3g.20gb``, ``1g.10gb+me``.
 
+Layouts are copied from other GPUs. There the same name may stand for another size, so what is
+proposed for an unknown name is as many slices with this GPU's own memory, and never the name that
+looks most alike.
+
 Source: mig-parted's configuration format, v1; MIG user guide, "Device names".
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from base.errors import BadInput
-from base.words import quoted
+from base.words import did_you_mean, meant, quoted
 
 _FORM = re.compile(r"(?:([1-9][0-9]?)c\.)?([1-9][0-9]?)g\.([0-9]{1,5})gb(?:([+-])(.*))?", re.ASCII)
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9]+)*", re.ASCII)
@@ -82,3 +87,36 @@ def _check_attributes(text: str, attributes: str) -> None:
             raise BadInput(f"{quoted(text)}: {quoted(name)} is no attribute of a MIG profile")
     if len(set(names)) != len(names):
         raise BadInput(f"{quoted(text)}: an attribute stands twice")
+
+
+def profile_hint(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of a message about an unknown name: a proposal, or empty.
+
+    ``prefix``: what names with a profile in them begin with, as ``all-1g.10gb.me`` does. A name
+    without a profile in it is compared by its spelling.
+    """
+    requested_profile = _profile(name, prefix)
+    if requested_profile is None:
+        return did_you_mean(name, known)
+    profiles = ((_profile(candidate, prefix), candidate) for candidate in known)
+    alike = [
+        (profile.gigabytes, candidate)
+        for profile, candidate in profiles
+        if profile is not None
+        and (profile.slices, profile.attributes)
+        == (requested_profile.slices, requested_profile.attributes)
+    ]
+    # a profile with twice the memory of its slices is the exception: the least memory is usual
+    return meant(min(alike)[1] if alike else None)
+
+
+def _profile(name: str, prefix: str) -> DeviceName | None:
+    """The profile in a name; names of configurations and resources have ``.`` in place of ``+``."""
+    if not name.startswith(prefix):
+        return None
+    size, unit, attributes = name.removeprefix(prefix).partition("gb")
+    signed = f"+{attributes[1:]}" if attributes.startswith(".") else attributes
+    try:
+        return device_name(f"{size}{unit}{signed}")
+    except BadInput:
+        return None

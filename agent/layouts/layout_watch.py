@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from agent.layouts.label_adoption import as_adopted, unadopted_label
 from agent.layouts.layout_evaluator import LayoutEvaluator, LayoutInputs, NodeFacts
 from agent.layouts.layout_events import LayoutEvent, LayoutEvents
-from agent.layouts.layout_request import Adoption, LayoutRequest, StatedLayout, stated_layout
+from agent.layouts.layout_request import (
+    Adoption,
+    LayoutRequest,
+    StatedLayout,
+    as_adopted,
+    stated_layout,
+    unadopted_label,
+)
 from agent.layouts.outcome_counts import OutcomeCounts
 from agent.layouts.status_times import PODS_SECONDS, StatusTimes, is_equal
 from api import keys, mig_status_annotation

@@ -33,8 +33,8 @@ from base.grouping import grouped
 from base.text.safe_text import short_line
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from kubelet.allocated_devices import NodeAllocation
+from mig.configs.config_choice import LayoutChoice
 from mig.configs.layout_annotation import parse_layout_annotation
-from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import GpuLayout
 from mig.gpu_plan import GpuPlan, InstanceAction

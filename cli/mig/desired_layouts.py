@@ -17,10 +17,10 @@ from base.files import read_stdin, read_text
 from cli.mig.mig_text import split_readings, unread_note
 from discovery.driver_errors import MigUnread
 from discovery.mig_state import MigGpu, MigReading
+from mig.configs.config_choice import LayoutChoice
 from mig.configs.config_overlap import Overlap
 from mig.configs.default_configs import SOURCE, listed_configs
 from mig.configs.layout_annotation import parse_layout_annotation
-from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfig, MigConfigs
 from mig.gpu_layout import GpuLayout

@@ -21,7 +21,7 @@ from diagnosis.finding import (
 from kube.amounts.gpu_amounts import gpu_amounts, gpu_requests
 from kube.objects.node import Node
 from kube.objects.typed_object import condition_of
-from mig.profile_hints import profile_hint
+from mig.profile_names import profile_hint
 from scheduler.filters import node_selection, taints
 from scheduler.filters.filter_notes import notes
 from scheduler.filters.node_filters import LeftOutNode, NodeFilter

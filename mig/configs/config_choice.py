@@ -8,16 +8,18 @@ not agree, are refused with their places.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from base.errors import BadInput
 from base.words import quoted
 from discovery.mig_state import MigGpu, MigProfile
 from mig.configs.config_overlap import Overlap
+from mig.configs.default_configs import generated_configs
 from mig.configs.known_gpus import offered_profiles
-from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigSpec
+from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec
 from mig.gpu_layout import DesiredInstance, GpuLayout
-from mig.profile_hints import profile_hint
+from mig.profile_names import profile_hint
 
 COMPUTE_SIZES: Final = (1, 2, 3, 4, 6, 7, 8)
 """Slices of compute instances. Source: nvml.h, NVML_COMPUTE_INSTANCE_PROFILE_*."""
@@ -181,3 +183,31 @@ def _title(gpu: MigGpu) -> str:
 
 def _ids(gpu: MigGpu) -> str:
     return str(DeviceFilter(device=gpu.device_id, subsystem=gpu.subsystem_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutChoice:
+    """A configuration's name or layouts in place, and the configurations with these names."""
+
+    layout: str | MigConfig | None
+    """Name of a configuration, or layouts in place; None for the only configuration of a file."""
+    configs: MigConfigs | None = None
+    """Configurations of a file; None for the default ones of the GPUs."""
+
+    def gpu_layouts(self, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
+        """GPU UUID to the desired layout; other GPUs stay as they are.
+
+        Raises BadInput naming the key where the choice does not go with these GPUs.
+        """
+        config = self.layout
+        if not isinstance(config, MigConfig):
+            configs = generated_configs(gpus) if self.configs is None else self.configs
+            config = configs.selected(config)
+        return config_layouts(config, gpus)
+
+    def is_of(self, gpus: Sequence[MigGpu]) -> bool:
+        """Whether it names its GPUs, all among these: no other GPU has to be read."""
+        known = {name for gpu in gpus for name in gpu_names(gpu)}
+        return isinstance(self.layout, MigConfig) and all(
+            spec.devices is not None and spec.devices <= known for spec in self.layout.specs
+        )

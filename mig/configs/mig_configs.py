@@ -13,7 +13,7 @@ from base.words import quoted
 from discovery.mig_state import MigGpu
 from mig.configs.config_overlap import Overlap
 from mig.gpu_layout import GpuLayout
-from mig.profile_hints import profile_hint
+from mig.profile_names import profile_hint
 
 _PACKED: Final = re.compile(
     r"0[xX][0-9a-fA-F]{1,8}|0[oO][0-7]{1,11}|0[bB][01]{1,32}|0|[1-9][0-9]{0,9}", re.ASCII

@@ -12,8 +12,8 @@ from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from forecast.node_preview import RolloutRequest
 from forecast.resource_forecast import LayoutMeaning
 from kube.api import Object
+from mig.configs.config_choice import LayoutChoice
 from mig.configs.layout_annotation import parse_layout_annotation
-from mig.configs.layout_choice import LayoutChoice
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPU = "nvidia.com/gpu"

@@ -30,7 +30,7 @@ from forecast.node_preview import (
 )
 from forecast.resource_forecast import forecast_resources
 from kube.objects.node import Node
-from mig.configs.layout_choice import LayoutChoice
+from mig.configs.config_choice import LayoutChoice
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.mode_permission import ModePermission
 from mig.planner import MigPlan, plan

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from base.errors import BadInput
+from mig.configs.config_choice import LayoutChoice
 from mig.configs.layout_annotation import parse_layout_annotation
-from mig.configs.layout_choice import LayoutChoice
 from mig.planned_layouts import PlannedLayouts, PlanResult, planned_layouts
 from mig.users.device_users import UserKind
 from tests.mig.naive_gpu import mig_gpu

@@ -9,11 +9,10 @@ from typing import Final
 import pytest
 
 from base.errors import BadInput
-from mig.configs.config_choice import config_layouts
+from mig.configs.config_choice import LayoutChoice, config_layouts
 from mig.configs.layout_annotation import parse_layout_annotation
-from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_configs import MigConfig
-from mig.profile_hints import profile_hint
+from mig.profile_names import profile_hint
 from simulator.description.machine_catalog import load_models
 from tests.mig.mig_gpus import mig_gpu
 

@@ -109,8 +109,8 @@ def command(
     from forecast.node_preview import RolloutRequest
     from forecast.resource_forecast import LayoutMeaning
     from forecast.rollout_preview import rollout_preview, with_evictions
+    from mig.configs.config_choice import LayoutChoice
     from mig.configs.layout_annotation import parse_layout_annotation
-    from mig.configs.layout_choice import LayoutChoice
     from mig.configs.mig_config_file import parse_mig_configs
 
     desired = parse_layout_annotation(layout, "LAYOUT")

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.layouts.label_adoption import as_adopted
-from agent.layouts.layout_request import Adoption, LayoutRequest, StatedLayout
+from agent.layouts.layout_request import Adoption, LayoutRequest, StatedLayout, as_adopted
 from api import keys
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation, RequestSource
 from discovery.mig_state import MigGpu

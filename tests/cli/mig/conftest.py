@@ -59,10 +59,6 @@ def run_mig(monkeypatch: pytest.MonkeyPatch) -> RunMig:
             del settings
             return mig_of(on)
 
-        def program_name(settings: AgentSettings) -> Callable[[int], str]:
-            del settings
-            return lambda pid: PROGRAMS.get(pid, "")
-
         @contextmanager
         def machine(settings: AgentSettings) -> Iterator[Start]:
             del settings
