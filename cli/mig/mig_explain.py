@@ -86,7 +86,8 @@ def command(load: Load, profile: str | None, chosen: tuple[int, ...], output: st
         if output == "table":
             _show_profiles(gpus, unread)
         else:
-            terminal.print_data(_profile_document(gpus, unread), output)
+            documents = [_gpu_document(gpu) | {"profiles": gpu.profiles} for gpu in gpus]
+            terminal.print_data({"gpus": documents, "unread": unread}, output)
         return
     gpus_with_profile = [
         (gpu, gpu_profile)
@@ -96,7 +97,8 @@ def command(load: Load, profile: str | None, chosen: tuple[int, ...], output: st
     if not gpus_with_profile:
         raise _unknown_profile(instance_profile, gpus, unread)
     if output != "table":
-        terminal.print_data(_grid_document(gpus_with_profile, unread), output)
+        documents = [_grid_document(gpu, gpu_profile) for gpu, gpu_profile in gpus_with_profile]
+        terminal.print_data({"gpus": documents, "unread": unread}, output)
         return
     _show_grids(gpus_with_profile)
     _show_others([gpu for gpu in gpus if gpu.profile(instance_profile) is None], unread)
@@ -333,49 +335,25 @@ def _show_others(
 # documents
 
 
-def _profile_document(gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]) -> dict[str, Any]:
-    return {
-        "gpus": [
-            {
-                "index": gpu.index,
-                "uuid": gpu.uuid,
-                "model": gpu.model,
-                "mode": gpu.mode,
-                "memory_units": memory_units(gpu),
-                "profiles": gpu.profiles,
-            }
-            for gpu in gpus
-        ],
-        "unread": list(unread),
-    }
+def _gpu_document(gpu: MigGpu) -> dict[str, Any]:
+    facts = {name: getattr(gpu, name) for name in ("index", "uuid", "model", "mode")}
+    return facts | {"memory_units": memory_units(gpu)}
 
 
-def _grid_document(
-    gpus_with_profile: Sequence[tuple[MigGpu, MigProfile]], unread: Sequence[UnreadMigGpu]
-) -> dict[str, Any]:
-    return {
-        "gpus": [
+def _grid_document(gpu: MigGpu, profile: MigProfile) -> dict[str, Any]:
+    grid = placement_grid(gpu, profile)
+    return _gpu_document(gpu) | {
+        "profile": profile,
+        "places": grid.rows,
+        "instances": [
             {
-                "index": gpu.index,
-                "uuid": gpu.uuid,
-                "model": gpu.model,
-                "mode": gpu.mode,
-                "memory_units": memory_units(gpu),
-                "profile": profile,
-                "places": placement_grid(gpu, profile).rows,
-                "instances": [
-                    {
-                        "id": instance.id,
-                        "profile": instance.profile,
-                        "start": instance.start,
-                        "size": instance.size,
-                        "compute_instances": len(instance.compute),
-                        "pids": gpu.pids_on(instance),
-                    }
-                    for instance in placement_grid(gpu, profile).instances
-                ],
+                "id": instance.id,
+                "profile": instance.profile,
+                "start": instance.start,
+                "size": instance.size,
+                "compute_instances": len(instance.compute),
+                "pids": gpu.pids_on(instance),
             }
-            for gpu, profile in gpus_with_profile
+            for instance in grid.instances
         ],
-        "unread": list(unread),
     }

@@ -8,9 +8,8 @@ import click
 from agent.single_reading import take_mig_readings
 from base.errors import BadInput
 from cli import options, terminal
-from cli.mig.mig_text import split_readings, unread_note
+from cli.mig.desired_layouts import fully_read_gpus
 from cli.options import Load
-from discovery.driver_errors import MigUnread
 from mig.configs.mig_config_text import mig_config_json, mig_config_text
 from mig.layout_export import CURRENT, export_losses, present_config
 
@@ -40,9 +39,7 @@ A GPU that cannot be read in full is refused in any case (exit 3)."""
 @options.settings(*options.READING)
 def command(load: Load, output: str, label: str, allow_loss: bool) -> None:
     """Print the current layout of the GPUs as a configuration file of mig-parted."""
-    read, unread = split_readings(take_mig_readings(load()))
-    if unread:
-        raise MigUnread("; ".join(unread_note(gpu) for gpu in unread))
+    read = fully_read_gpus(take_mig_readings(load()))
     lost = [loss for gpu in read for loss in export_losses(gpu)]
     if lost and not allow_loss:
         raise BadInput(
