@@ -122,12 +122,12 @@ class ChangeReports:
             self._event(record, "MigDrainBlocked", note, warning=True)
         elif plan.evict and not record.drain_at:
             losses = [f"{loss.owner}: {loss.text}" for loss in plan.losses]
-            pods = [pod.full_name for pod in plan.evict]
+            pods = [pod.meta.full_name for pod in plan.evict]
             log.info("MIG drain judged", extra=_fields(record, pods=pods, losses=losses))
 
     def user_evicted(self, record: RollbackRecord, pod: DrainPod) -> None:
         """A pod that is in the way was asked to leave."""
-        log.info("pod evicted for MIG change", extra=_fields(record, pod=pod.full_name))
+        log.info("pod evicted for MIG change", extra=_fields(record, pod=pod.meta.full_name))
 
     def counted(self, record: RollbackRecord, outcome: CountedOutcome) -> None:
         """An end is in the memory of rollouts."""

@@ -36,7 +36,6 @@ from fleet.change_effects import (
     WriteRecord,
 )
 from fleet.change_reports import ChangeReports
-from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import evaluate_drain
 from fleet.drain.gpu_usage import GpuUsage, usage_of
 from fleet.fleet_cache import FleetCache
@@ -54,6 +53,7 @@ from fleet.slot_lease import SlotLease
 from fleet.turns.node_turns import NodeTurns
 from kube.api import LEASES, NODES, PODS, EvictingApi, Object
 from kube.api_errors import ApiError, Conflict, NotFound
+from kube.objects.typed_object import Metadata
 from kube.present_objects import present_objects
 
 log = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class Coordinator:
                     return True  # another node's evictions came since: judge anew
                 self._evaluations.clear()  # budgets let others go no more
                 for user in users:
-                    self._evict(user)
+                    self._evict(user.meta)
                     self._reports.user_evicted(record, user)
             case EvictPods(pods=pods):
                 due = [pod for pod in pods if now >= self._evict_at.get(pod.uid, 0.0)]
@@ -277,7 +277,7 @@ class Coordinator:
         self._reports.patched(fresh, effect)
         return True
 
-    def _evict(self, pod: GpuPod | DrainPod) -> None:
+    def _evict(self, pod: GpuPod | Metadata) -> None:
         """Have the pod leave; one that is gone has left."""
         with contextlib.suppress(Conflict, NotFound):
             self._api.evict(pod.name, namespace=pod.namespace, uid=pod.uid)

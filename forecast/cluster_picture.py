@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from api import keys, names, state_annotation, topology_annotation
 from base.errors import BadInput, Unreadable
-from fleet.drain.drain_plan import DrainBlocker
+from fleet.drain.drain_blocker import DrainBlocker
 from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import refused_eviction
 from forecast.agent_terms import AgentTerms, agent_terms
@@ -263,14 +263,14 @@ def try_evictions(
     candidates = list(pods)
     for pod in candidates[:_MAX_EVICTIONS]:
         try:
-            api.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=True)
+            api.evict(pod.meta.name, namespace=pod.meta.namespace, uid=pod.meta.uid, dry_run=True)
         except ApiError as error:
             if type(error) is Forbidden:
                 why = f"you may not evict pods: {error}"
                 return {}, UnreadPart(what="evictions (dry run)", why=why)
             blocker = refused_eviction(pod, error)
             if blocker is not None:
-                blockers[pod.uid] = blocker
+                blockers[pod.meta.uid] = blocker
     if len(candidates) > _MAX_EVICTIONS:
         why = f"only {_MAX_EVICTIONS} of {len(candidates)} are tried"
         return blockers, UnreadPart(what="evictions (dry run)", why=why)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from api.mig_request_annotation import VERSION, MigRequestAnnotation
 from api.state_annotation import pod_key
-from fleet.drain.drain_plan import DrainBlocker, DrainPlan, DrainSettings, DrainView, plan_drain
+from fleet.drain.drain_blocker import DrainBlocker
+from fleet.drain.drain_plan import DrainPlan, DrainSettings, plan_drain
 from fleet.drain.drain_pod import DrainPod
 from fleet.mig_node import DrainMode
 from forecast.node_preview import NodeImpact, NodePreview
@@ -116,7 +117,8 @@ def _leaving(
         other_pods=tuple(sorted(key for key in names.values() if key not in in_the_way)),
     )
     plan = plan_drain(
-        DrainView(pods=tuple(present), budgets=tuple(budgets), owners=owners),
+        [DrainPod.owned(pod, owners) for pod in present],
+        budgets,
         request,
         terms,
         whole_node=preview.drain == DrainMode.NODE,

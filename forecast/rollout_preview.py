@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from fleet.drain.drain_plan import DrainBlocker, DrainSettings
+from fleet.drain.drain_blocker import DrainBlocker
+from fleet.drain.drain_plan import DrainSettings
 from fleet.mig_node import DrainMode
 from forecast.autoscaler_warnings import (
     AutoscalerMarks,
@@ -164,9 +165,9 @@ def with_evictions(
         with_refusals(
             node_pods,
             [
-                blockers_by_uid[pod.uid]
+                blockers_by_uid[pod.meta.uid]
                 for pod in node_pods.plan.evict
-                if pod.uid in blockers_by_uid
+                if pod.meta.uid in blockers_by_uid
             ],
         )
         for node_pods in preview.leaving

@@ -7,62 +7,51 @@ keep the second for ever. Source: kube-apiserver 1.37, registry/core/pod/storage
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from fleet.drain.drain_blocker import BlockerKind, DrainBlocker, blocker_of, named
 from fleet.drain.drain_pod import DrainPod
 from kube.api import Object
 from kube.objects.disruption_budget import DisruptionBudget
 from kube.objects.pod_constraints import NodeRequirement
+from kube.objects.typed_object import Metadata
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetShortage:
-    """A budget that does not let all of its pods in a set go."""
-
-    name: str
-    """``namespace/name``."""
-    allowed: int
-    pods: tuple[DrainPod, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetVerdict:
-    """Pods of a set that the budgets do not let go."""
-
-    short: tuple[BudgetShortage, ...]
-    several: tuple[tuple[DrainPod, tuple[str, ...]], ...]
-    """Pods that more than one budget selects, with the budgets' names: never evicted."""
-
-
-def budget_verdict(leaving: Sequence[DrainPod], budgets: Iterable[Object]) -> BudgetVerdict:
-    """Budgets that keep these pods from going all together.
+def budget_blockers(
+    leaving: Sequence[DrainPod], budgets: Iterable[Object]
+) -> Iterator[DrainBlocker]:
+    """Budgets that keep these pods from going all together, and pods that several select.
 
     A budget is not asked about a pod that has not started, and, as its policy says, about one
     that is not ready. Raises BadInput where a budget has a field of a wrong type.
     """
+    known = [DisruptionBudget.from_object(budget) for budget in budgets]
     needs: dict[str, list[DrainPod]] = {}
-    several = []
-    known = {
-        budget.metadata.full_name: budget for budget in map(DisruptionBudget.from_object, budgets)
-    }
     for pod in leaving:
         selecting = [
-            name for name, budget in known.items() if pod.running and _selects(budget, pod)
+            budget
+            for budget in known
+            if pod.pod.status.phase == "Running" and _selects(budget, pod.meta)
         ]
         if len(selecting) > 1:
-            several.append((pod, tuple(selecting)))
-        for name in selecting:
-            if pod.ready or not _frees_unready(known[name]):
-                needs.setdefault(name, []).append(pod)
-    return BudgetVerdict(
-        short=tuple(
-            BudgetShortage(name=name, allowed=allowed, pods=tuple(pods))
-            for name, pods in sorted(needs.items())
-            if len(pods) > (allowed := _allowed(known[name]))
-        ),
-        several=tuple(several),
-    )
+            budget_names = named([budget.metadata.full_name for budget in selecting])
+            text = (
+                f"Several PodDisruptionBudgets select it, so it is never evicted: {budget_names}."
+            )
+            yield blocker_of(pod, BlockerKind.SEVERAL_BUDGETS, text)
+        for budget in selecting:
+            if pod.pod.is_ready or not _frees_unready(budget):
+                needs.setdefault(budget.metadata.full_name, []).append(pod)
+    for budget in sorted(known, key=lambda budget: budget.metadata.full_name):
+        pods = needs.get(budget.metadata.full_name, [])
+        if len(pods) > (allowed := _allowed(budget)):
+            pod_names = named([pod.meta.full_name for pod in pods])
+            yield DrainBlocker(
+                kind=BlockerKind.BUDGET,
+                name=budget.metadata.full_name,
+                owner=named(sorted({pod.owner for pod in pods if pod.owner})),
+                text=f"{len(pods)} of its pods would have to go, and {allowed} may: {pod_names}.",
+            )
 
 
 def _allowed(budget: DisruptionBudget) -> int:
@@ -80,7 +69,7 @@ def _frees_unready(budget: DisruptionBudget) -> bool:
     return is_healthy or budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
 
 
-def _selects(budget: DisruptionBudget, pod: DrainPod) -> bool:
+def _selects(budget: DisruptionBudget, pod: Metadata) -> bool:
     """Whether the budget selects the pod; an empty selector selects all of its namespace."""
     selector = budget.spec.selector
     if selector is None or budget.metadata.namespace != pod.namespace:
@@ -93,14 +82,10 @@ def _selects(budget: DisruptionBudget, pod: DrainPod) -> bool:
 def _meets(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
     """Whether labels meet one requirement; an operator that is not known counts as met."""
     value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return True
+    meets = {
+        "In": value in requirement.values,
+        "NotIn": value not in requirement.values,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }
+    return meets.get(requirement.operator, True)

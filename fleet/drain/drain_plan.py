@@ -8,55 +8,16 @@ here and so is in the way; and an emptyDir in memory is no data. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from api.mig_request_annotation import MigRequestAnnotation
-from fleet.drain.disruption_budgets import budget_verdict
-from fleet.drain.drain_pod import DrainPod, drain_pod
+from fleet.drain.disruption_budgets import budget_blockers
+from fleet.drain.drain_blocker import BlockerKind, DrainBlocker, blocker_of, named
+from fleet.drain.drain_pod import DrainPod
 from fleet.drain.eviction_losses import EvictionLoss, eviction_losses
+from fleet.gpu_pod import is_placed
 from kube.api import Object
-from kube.objects.pod import Pod
-
-_MOST_NAMED = 5
-
-
-class BlockerKind(StrEnum):
-    """Why pods cannot leave."""
-
-    DAEMON_SET = "daemon-set"
-    MIRROR = "mirror-pod"
-    LOCAL_DATA = "local-data"
-    UNMANAGED = "unmanaged"
-    DO_NOT_DISRUPT = "do-not-disrupt"
-    GRACE = "grace-period"
-    BUDGET = "disruption-budget"
-    SEVERAL_BUDGETS = "several-disruption-budgets"
-    NOT_PLACED = "not-placed"
-    """The pod was bound to the node, and the agent does not say yet which GPUs it has."""
-    NOT_FOUND = "not-found"
-    """The agent names a pod that asks for no GPU, or that the API does not have."""
-    UNLISTED = "unlisted"
-    """The agent's list has no room for all pods."""
-    PROGRAM = "program"
-    """A program that is no pod's is in the way."""
-    REFUSED = "refused"
-    """The API server refuses the eviction, for another reason."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainBlocker:
-    """A reason why no pod is evicted."""
-
-    kind: BlockerKind
-    name: str
-    """``namespace/name`` of the pod or of the PodDisruptionBudget; of a pod that is not known its
-    key, and a program's name."""
-    owner: str = ""
-    """``Kind namespace/name`` of what the pod belongs to; empty: nothing that is known."""
-    text: str
-    """A sentence for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +32,6 @@ class DrainSettings:
     """Whether pods with an emptyDir on disk, which is lost, may be evicted."""
     deadline_seconds: float = 900.0
     """Time from the first eviction to the last pod's end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainView:
-    """Objects by which draining is judged, as they were read."""
-
-    pods: tuple[Pod, ...]
-    """All pods that are bound to the node and ask for a GPU resource."""
-    budgets: tuple[Object, ...] = ()
-    """PodDisruptionBudgets of their namespaces."""
-    owners: Mapping[str, Object] = field(default_factory=dict)
-    """Owners of the pods, and owners of these, by UID; as far as they can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +61,8 @@ class DrainPlan:
 
 
 def plan_drain(
-    view: DrainView,
+    pods: Sequence[DrainPod],
+    budgets: Iterable[Object],
     request: MigRequestAnnotation,
     terms: DrainSettings,
     *,
@@ -121,24 +71,28 @@ def plan_drain(
 ) -> DrainPlan:
     """The pods that must leave for this request; ``now``: seconds since 1970, where known.
 
+    ``pods``: all that are bound to the node and ask for a GPU resource; ``budgets``: the
+    PodDisruptionBudgets of their namespaces.
+
     Those that the agent names as holding what goes; with ``whole_node`` every pod that asks for a
     GPU, but then pods of DaemonSets and mirror pods stay where they are not in the way. The agent
-    can name no other pods than those of ``view``: of its own node, which ask for a GPU.
+    can name no other pods than these.
     """
-    pods = [drain_pod(pod, view.owners) for pod in view.pods]
-    present = [pod for pod in pods if not pod.ended]
+    present = [pod for pod in pods if not pod.pod.is_finished]
     in_the_way = frozenset(request.pods)
     must_leave = [pod for pod in present if pod.key in in_the_way]
     if whole_node:
-        stays = [pod for pod in present if pod.of_daemon_set or pod.mirror]
+        stays = [pod for pod in present if pod.of_daemon_set or pod.is_mirror]
         must_leave += [pod for pod in present if pod not in must_leave and pod not in stays]
-    awaited = [pod for pod in must_leave if pod.leaving]
-    awaited += [pod for pod in pods if pod.ended and pod.key in in_the_way]
-    leaving = [pod for pod in must_leave if not pod.leaving]
+    awaited = [pod for pod in must_leave if pod.pod.is_deleted]
+    awaited += [pod for pod in pods if pod.pod.is_finished and pod.key in in_the_way]
+    leaving = [pod for pod in must_leave if not pod.pod.is_deleted]
     blockers = (
         *_request_blockers(request, pods, whole_node=whole_node),
         *(blocker for pod in leaving for blocker in _pod_blockers(pod, terms, now)),
-        *_budget_blockers(leaving, view.budgets),
+        *budget_blockers(
+            [pod for pod in leaving if not (pod.is_mirror or pod.of_daemon_set)], budgets
+        ),
     )
     return DrainPlan(
         evict=() if blockers else tuple(leaving),
@@ -146,11 +100,6 @@ def plan_drain(
         blockers=blockers,
         losses=eviction_losses(leaving),
     )
-
-
-def blocker_of(pod: DrainPod, kind: BlockerKind, text: str) -> DrainBlocker:
-    """A blocker with the pod's name and owner."""
-    return DrainBlocker(kind=kind, name=pod.full_name, owner=pod.owner, text=text)
 
 
 def _request_blockers(
@@ -169,16 +118,18 @@ def _request_blockers(
         yield DrainBlocker(kind=BlockerKind.PROGRAM, name=program, text=text)
     listed = {*request.pods, *request.other_pods}
     for pod in pods:
-        if whole_node or pod.ended or pod.key in request.pods:
+        if whole_node or pod.pod.is_finished or pod.key in request.pods:
             continue
-        if not pod.placed or pod.key not in listed:  # the list may have one of its name before it
+        if (
+            not is_placed(pod.pod) or pod.key not in listed
+        ):  # the list may have one of its name before it
             text = "It is bound to the node, but does not have its GPUs yet."
             yield blocker_of(pod, BlockerKind.NOT_PLACED, text)
 
 
 def _pod_blockers(pod: DrainPod, terms: DrainSettings, now: float | None) -> Iterator[DrainBlocker]:
     """Blockers by the pod itself."""
-    if pod.mirror:
+    if pod.is_mirror:
         text = "The node's kubelet runs a static pod whatever the API server decides."
         yield blocker_of(pod, BlockerKind.MIRROR, text)
         return
@@ -187,10 +138,10 @@ def _pod_blockers(pod: DrainPod, terms: DrainSettings, now: float | None) -> Ite
         yield blocker_of(pod, BlockerKind.DAEMON_SET, text)
         return
     if pod.local_volumes and not terms.allow_local_data:
-        volumes = _named(pod.local_volumes)
+        volumes = named(pod.local_volumes)
         text = f"Its data in emptyDir volumes would be lost: {volumes}."
         yield blocker_of(pod, BlockerKind.LOCAL_DATA, text)
-    if pod.controller is None and not terms.allow_unmanaged:
+    if pod.meta.controller is None and not terms.allow_unmanaged:
         text = "Nobody would make it anew: it has no controller."
         yield blocker_of(pod, BlockerKind.UNMANAGED, text)
     protected = pod.protected_by(autoscalers=not terms.ignore_autoscaler_marks, now=now)
@@ -203,29 +154,3 @@ def _pod_blockers(pod: DrainPod, terms: DrainSettings, now: float | None) -> Ite
             f" {terms.deadline_seconds:g} s that draining may take."
         )
         yield blocker_of(pod, BlockerKind.GRACE, text)
-
-
-def _budget_blockers(
-    leaving: Sequence[DrainPod], budgets: Sequence[Object]
-) -> Iterator[DrainBlocker]:
-    movable = [pod for pod in leaving if not (pod.mirror or pod.of_daemon_set)]
-    verdict = budget_verdict(movable, budgets)
-    for pod, names in verdict.several:
-        text = f"Several PodDisruptionBudgets select it, so it is never evicted: {_named(names)}."
-        yield blocker_of(pod, BlockerKind.SEVERAL_BUDGETS, text)
-    for short in verdict.short:
-        pods = _named([pod.full_name for pod in short.pods])
-        text = f"{len(short.pods)} of its pods would have to go, and {short.allowed} may: {pods}."
-        yield DrainBlocker(
-            kind=BlockerKind.BUDGET,
-            name=short.name,
-            owner=_named(sorted({pod.owner for pod in short.pods if pod.owner})),
-            text=text,
-        )
-
-
-def _named(names: Collection[str]) -> str:
-    """The first names, and how many more there are."""
-    first = ", ".join(list(names)[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return f"{first} and {more} more" if more > 0 else first

@@ -9,15 +9,8 @@ from typing import Final
 
 from api.mig_request_annotation import MigRequestAnnotation
 from base.errors import Permanent
-from fleet.drain.drain_plan import (
-    BlockerKind,
-    DrainBlocker,
-    DrainPlan,
-    DrainSettings,
-    DrainView,
-    blocker_of,
-    plan_drain,
-)
+from fleet.drain.drain_blocker import BlockerKind, DrainBlocker, blocker_of
+from fleet.drain.drain_plan import DrainPlan, DrainSettings, plan_drain
 from fleet.drain.drain_pod import DrainPod
 from kube.api import (
     JOB_SETS,
@@ -50,8 +43,9 @@ _READABLE: Final = {
 """A ReplicaSet has its Deployment's annotations: the Deployment's controller copies them."""
 
 
-def read_view(api: Api, pods: Iterable[tuple[str, str]]) -> DrainView:
-    """The view of a node with these pods, each a namespace and a name. Raises ApiError.
+def read_pods(api: Api, pods: Iterable[tuple[str, str]]) -> tuple[list[DrainPod], list[Object]]:
+    """These pods, each a namespace and a name, with their owners; and the PodDisruptionBudgets of
+    their namespaces. Raises ApiError.
 
     Pods that are gone are left out, and owners that are gone, of another kind, or that the
     account may not read: what they say cannot be known then.
@@ -61,12 +55,12 @@ def read_view(api: Api, pods: Iterable[tuple[str, str]]) -> DrainView:
     for pod in bound:
         _read_owners(api, pod.metadata, owners)
     namespaces = sorted({pod.metadata.namespace for pod in bound})
-    budgets = tuple(
+    budgets = [
         budget
         for namespace in namespaces
         for budget in present_objects(api, POD_DISRUPTION_BUDGETS, namespace=namespace)
-    )
-    return DrainView(pods=tuple(bound), budgets=budgets, owners=owners)
+    ]
+    return [DrainPod.owned(pod, owners) for pod in bound], budgets
 
 
 def evaluate_drain(
@@ -82,10 +76,8 @@ def evaluate_drain(
 
     Nothing changes by it. Raises ApiError where the API server cannot answer now.
     """
-    plan = plan_drain(read_view(api, pods), request, terms, whole_node=whole_node, now=now)
-    blockers = tuple(
-        blocker for pod in plan.evict if (blocker := _try_eviction(api, pod)) is not None
-    )
+    plan = plan_drain(*read_pods(api, pods), request, terms, whole_node=whole_node, now=now)
+    blockers = tuple(filter(None, (_try_eviction(api, pod) for pod in plan.evict)))
     return replace(plan, evict=(), blockers=blockers) if blockers else plan
 
 
@@ -109,7 +101,7 @@ def refused_eviction(pod: DrainPod, error: ApiError) -> DrainBlocker | None:
 
 def _try_eviction(api: EvictingApi, pod: DrainPod) -> DrainBlocker | None:
     try:
-        api.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=True)
+        api.evict(pod.meta.name, namespace=pod.meta.namespace, uid=pod.meta.uid, dry_run=True)
     except ApiError as error:
         return refused_eviction(pod, error)
     return None

@@ -101,25 +101,25 @@ def _job(pod: DrainPod) -> Job | None:
 
 def _job_name(pod: DrainPod) -> str:
     if (job := _job(pod)) is not None:
-        return f"{pod.namespace}/{job.metadata.name}"
-    if pod.controller is None or pod.controller.kind != "Job":
+        return f"{pod.meta.namespace}/{job.metadata.name}"
+    if pod.meta.controller is None or pod.meta.controller.kind != "Job":
         return ""
-    return f"{pod.namespace}/{pod.controller.name}"
+    return f"{pod.meta.namespace}/{pod.meta.controller.name}"
 
 
 def _job_set_name(pod: DrainPod) -> str:
-    name = pod.labels.get(JOB_SET_LABEL)
-    return f"{pod.namespace}/{name}" if name else ""
+    name = pod.meta.labels.get(JOB_SET_LABEL)
+    return f"{pod.meta.namespace}/{name}" if name else ""
 
 
 def _kueue_name(pod: DrainPod) -> str:
-    if workload := pod.annotations.get(KUEUE_WORKLOAD):
-        return f"Workload {pod.namespace}/{workload}"
-    labels = (pod.labels, *(owner["metadata"].get("labels") or {} for owner in pod.owners))
+    if workload := pod.meta.annotations.get(KUEUE_WORKLOAD):
+        return f"Workload {pod.meta.namespace}/{workload}"
+    labels = (pod.meta.labels, *(owner["metadata"].get("labels") or {} for owner in pod.owners))
     queue = next(
         (owner_labels[KUEUE_QUEUE] for owner_labels in labels if owner_labels.get(KUEUE_QUEUE)), ""
     )
-    return f"{pod.owner or 'Pod ' + pod.full_name} in the queue {queue}" if queue else ""
+    return f"{pod.owner or 'Pod ' + pod.meta.full_name} in the queue {queue}" if queue else ""
 
 
 def _grouped(
@@ -133,7 +133,7 @@ def _grouped(
 
 
 def _loss(owner: str, pods: Sequence[DrainPod], text: str, *, fails: bool = False) -> EvictionLoss:
-    names = tuple(sorted(pod.full_name for pod in pods))
+    names = tuple(sorted(pod.meta.full_name for pod in pods))
     if fails:
         text += " It would fail for good."
     return EvictionLoss(owner=owner, pods=names, text=text, fails=fails)

@@ -136,7 +136,7 @@ def _draining(facts: NodeChangeFacts, record: RollbackRecord) -> ChangeStanding:
     users = users_in_the_way(facts)
     if not users and facts.drain_plan is not None:
         leaving = (*facts.drain_plan.evict, *facts.drain_plan.awaited)
-        users = _pods([pod.full_name for pod in leaving], "It has to leave.")
+        users = _pods([pod.meta.full_name for pod in leaving], "It has to leave.")
     return _at(StageName.DRAINED, text, *users, command=drain_command(facts))
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from api.mig_status_annotation import MigStatusAnnotation, failed_gpus
-from fleet.drain.drain_plan import BlockerKind as DrainBlockerKind
-from fleet.drain.drain_plan import DrainBlocker
+from fleet.drain.drain_blocker import BlockerKind as DrainBlockerKind
+from fleet.drain.drain_blocker import DrainBlocker
 from fleet.gpu_pod import GpuPod
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import StageBlocker, StageBlockerKind

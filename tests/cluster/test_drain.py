@@ -111,7 +111,7 @@ def test_none_is_evicted_where_one_budget_lets_one_of_two_go(scene: Scene) -> No
         ("disruption-budget", f"{scene.namespace}/one-stays")
     ]
     assert (plan.evict, scene.written()) == ((), [])
-    assert [each.name for each in scene.judged("a").evict] == ["a"]
+    assert [each.meta.name for each in scene.judged("a").evict] == ["a"]
 
 
 def test_two_budgets_on_one_pod_keep_all(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
 from fleet.change_effects import EvaluateDrain, EvictDeviceUsers, NodeWrite, PatchNode, WriteRecord
 from fleet.drain.drain_plan import DrainPlan
-from fleet.drain.drain_pod import drain_pod
+from fleet.drain.drain_pod import DrainPod
 from fleet.drain.gpu_usage import GpuUsage
 from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import MigNode
@@ -24,7 +24,7 @@ REQUEST = f"{1:016x}"
 NOW = 1_800_000_000
 TERMS = RolloutSettings()
 DEADLINE = int(TERMS.evictions.deadline_seconds)
-USER = drain_pod(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
+USER = DrainPod.owned(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
 EVICTS = EvictDeviceUsers(pods=(USER,))
 
 

@@ -26,8 +26,9 @@ from fleet.change_effects import (
     PatchNode,
     WriteRecord,
 )
-from fleet.drain.drain_plan import BlockerKind, DrainBlocker, DrainPlan
-from fleet.drain.drain_pod import drain_pod
+from fleet.drain.drain_blocker import BlockerKind, DrainBlocker
+from fleet.drain.drain_plan import DrainPlan
+from fleet.drain.drain_pod import DrainPod
 from fleet.drain.gpu_usage import GpuUsage, is_idle, usage_of
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import STILL_PAUSING, ChangeView, DrainEvaluation, next_effect
@@ -49,7 +50,7 @@ OFFERS = [(), (("nvidia.com/gpu", 8),), (("nvidia.com/mig-1g.10gb", 7),)]
 IDS = [R, R, R, OTHER]
 TIMES = [0, NOW - 5000, NOW - 200, NOW - 60, NOW - 6, NOW - 1, NOW]
 PODS = [(), ("aaaaaaaa",), ("bbbbbbbb",), ("aaaaaaaa", "bbbbbbbb")]
-USER = drain_pod(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
+USER = DrainPod.owned(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
 BLOCKER = DrainBlocker(kind=BlockerKind.BUDGET, name="d/h", text="It may not.")
 PLANS = [
     DrainPlan(),

@@ -19,7 +19,7 @@ from base.text import rfc3339
 from cli.failures import UNREADABLE, CommandFailure
 from fleet.coordinator_settings import CoordinatorSettings
 from fleet.drain.drain_plan import DrainPlan, plan_drain
-from fleet.drain.drain_view import read_view
+from fleet.drain.drain_view import read_pods
 from fleet.gpu_pod import GpuPod, gpu_pod_of
 from fleet.mig_node import DrainMode, MigNode, node_of
 from fleet.policy.assigned_layouts import assigned, entry_of
@@ -284,7 +284,7 @@ class ChangeFactsReader:
 
         def read() -> DrainPlan | None:
             return plan_drain(
-                read_view(self._api, pods),
+                *read_pods(self._api, pods),
                 request,
                 facts.settings.evictions,
                 whole_node=mode == DrainMode.NODE,

@@ -92,8 +92,8 @@ def _leaving(node_pods: LeavingPods) -> dict[str, Any]:
         "in_the_way": node_pods.pods,
         "exact": node_pods.exact,
         "eviction": {
-            "evicted": [pod.full_name for pod in node_pods.plan.evict],
-            "leaving_already": [pod.full_name for pod in node_pods.plan.awaited],
+            "evicted": [pod.meta.full_name for pod in node_pods.plan.evict],
+            "leaving_already": [pod.meta.full_name for pod in node_pods.plan.awaited],
             "blockers": node_pods.plan.blockers,
             "losses": node_pods.plan.losses,
         },

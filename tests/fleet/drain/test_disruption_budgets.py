@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleet.drain.disruption_budgets import budget_verdict
-from fleet.drain.drain_pod import drain_pod
+from fleet.drain.disruption_budgets import budget_blockers
+from fleet.drain.drain_blocker import BlockerKind
+from fleet.drain.drain_pod import DrainPod
 from kube.api import Object
 from kube.objects.pod import Pod
 from tests.fleet.drain.drain_objects import budget, pod
@@ -18,7 +19,9 @@ UNREADY = {"conditions": [{"type": "Ready", "status": "False"}]}
 
 def is_short(given: Object, *pods: Object) -> bool:
     """Whether the budget keeps these pods."""
-    return bool(budget_verdict([drain_pod(Pod.from_object(it), {}) for it in pods], [given]).short)
+    leaving = [DrainPod.owned(Pod.from_object(it), {}) for it in pods]
+    kinds = [blocker.kind for blocker in budget_blockers(leaving, [given])]
+    return kinds == [BlockerKind.BUDGET]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,8 @@ def test_how_many_it_lets_go(given: Object, keeps: bool) -> None:
 def test_a_pod_that_has_not_started_is_not_counted() -> None:
     assert not is_short(budget(0), pod(phase="Pending"))
     two = [budget(0, "one"), budget(0, "two")]
-    assert budget_verdict([drain_pod(Pod.from_object(pod(phase="Pending")), {})], two).several == ()
+    pending = DrainPod.owned(Pod.from_object(pod(phase="Pending")), {})
+    assert list(budget_blockers([pending], two)) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from api.mig_request_annotation import MigRequestAnnotation
 from base.text import rfc3339
-from fleet.drain.drain_plan import BlockerKind, DrainPlan, DrainSettings, DrainView, plan_drain
+from fleet.drain.drain_blocker import BlockerKind
+from fleet.drain.drain_plan import DrainPlan, DrainSettings, plan_drain
+from fleet.drain.drain_pod import DrainPod
 from kube.api import Object
 from kube.objects.pod import Pod
 from tests.fleet.drain.drain_objects import (
@@ -42,8 +44,8 @@ def planned(
 ) -> DrainPlan:
     """The plan for pods that all hold what goes, unless ``asked`` says otherwise."""
     asked = asked or request(*(it["metadata"]["name"] for it in pods))
-    view = DrainView(pods=tuple(map(Pod.from_object, pods)), budgets=budgets, owners=owners or {})
-    return plan_drain(view, asked, terms, whole_node=whole_node, now=now)
+    present = [DrainPod.owned(Pod.from_object(it), owners or {}) for it in pods]
+    return plan_drain(present, budgets, asked, terms, whole_node=whole_node, now=now)
 
 
 def kinds(plan: DrainPlan) -> list[str]:
@@ -51,7 +53,7 @@ def kinds(plan: DrainPlan) -> list[str]:
 
 
 def names(plan: DrainPlan) -> list[str]:
-    return [each.name for each in plan.evict]
+    return [each.meta.name for each in plan.evict]
 
 
 def volume(**source: Any) -> Object:
@@ -136,14 +138,14 @@ def test_a_pod_that_has_ended_and_still_holds_is_waited_for() -> None:
     plan = planned(pod(phase="Succeeded", owners=[]))
 
     assert (names(plan), kinds(plan)) == ([], [])
-    assert [each.name for each in plan.awaited] == ["a"]
+    assert [each.meta.name for each in plan.awaited] == ["a"]
 
 
 def test_a_pod_that_leaves_already_is_waited_for_whatever_it_has() -> None:
     leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     plan = planned(pod("a", metadata=leaving, owners=[], spec=volume(emptyDir={})), pod("b"))
 
-    assert [each.name for each in plan.awaited] == ["a"]
+    assert [each.meta.name for each in plan.awaited] == ["a"]
     assert names(plan) == ["b"]
     assert not plan.is_done
 
@@ -364,12 +366,16 @@ def test_none_or_all_leave(
         assert all(len(left) <= number for number in allowed[:1])
         assert not left or len(budgets) < 2
     for each in plan.evict:
-        assert (each.of_daemon_set, each.mirror, each.protected_by(autoscalers=True, now=None)) == (
+        assert (
+            each.of_daemon_set,
+            each.is_mirror,
+            each.protected_by(autoscalers=True, now=None),
+        ) == (
             False,
             False,
             "",
         )
-        assert unmanaged or each.controller is not None
+        assert unmanaged or each.meta.controller is not None
         assert local or not each.local_volumes
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.drain.drain_pod import drain_pod
+from fleet.drain.drain_pod import DrainPod
 from fleet.drain.eviction_losses import EvictionLoss, eviction_losses
 from kube.api import Object
 from kube.objects.pod import Pod
@@ -27,7 +27,7 @@ IGNORE: dict[str, Any] = {
 
 def lost(*pods: Object, owners: dict[str, Object] | None = None) -> dict[str, EvictionLoss]:
     """By owner."""
-    found = eviction_losses([drain_pod(Pod.from_object(it), owners or {}) for it in pods])
+    found = eviction_losses([DrainPod.owned(Pod.from_object(it), owners or {}) for it in pods])
     return {loss.owner: loss for loss in found}
 
 
