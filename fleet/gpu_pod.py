@@ -68,6 +68,11 @@ class GpuPod:
     """When the first of its containers started that run now, seconds since 1970 by the node's
     clock; None while none runs, and for pods that are no device plugin's."""
 
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
 
 def is_gpu_or_client_pod(seen: Object, terms: GpuPodSelector) -> bool:
     """Whether :func:`gpu_pod_of` is worth keeping, for watches of all pods. Raises BadInput."""

@@ -28,7 +28,7 @@ from fleet.rollout_memory import (
 )
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_lease import PARKING, SlotLease, lowest_free
-from fleet.turns.change_progress import reported_end
+from fleet.turns.change_progress import is_asking
 from fleet.turns.node_turns import NodeTurn, NodeTurns
 
 _MOST_DOUBLINGS: Final = 10
@@ -117,7 +117,7 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
         node
         for name, node in sorted(view.nodes.items())
         if name not in recorded and name not in damaged
-        if node.permit_text is None and _is_asking(node)
+        if node.permit_text is None and is_asking(node)
     ]
     waiting = {node.name: _node_reason(view, node, terms, turns, now) for node in asking}
     away = Counter(node.rollout for node in asking if waiting[node.name] in _AWAY)
@@ -194,7 +194,7 @@ def taking_part(view: FleetView) -> frozenset[str]:
     names = {slot.record.rollout for slot in view.slots if slot.record is not None}
     for node in view.nodes.values():
         failed = node.status is not None and node.status.phase in ("failed", "stuck", "changing")
-        if _is_asking(node) or failed:
+        if is_asking(node) or failed:
             names.add(node.rollout)
     return frozenset(rollout_id(name) for name in names)
 
@@ -216,10 +216,6 @@ def _is_tried(counts: RolloutCounts, terms: RolloutSettings, now: float) -> bool
     # bounded: with 1,024 failed nodes in a row the power would not fit a float
     more = min(counts.in_row - terms.failures_in_row, _MOST_DOUBLINGS)
     return now - counts.failed_at >= terms.row_seconds * float(2**more)
-
-
-def _is_asking(node: MigNode) -> bool:
-    return node.request is not None and reported_end(node, node.request.request) is None
 
 
 def _node_reason(

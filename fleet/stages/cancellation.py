@@ -26,7 +26,7 @@ from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, PAUSED
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.standing import policy_command
-from fleet.turns.change_progress import is_changing, may_have_begun, reported_end
+from fleet.turns.change_progress import is_asking, is_changing, may_have_begun, reported_end
 
 _NEVER: Final = "never"
 """Value of ``gpuscape.io/mig-adopt`` on a Node whose layout label belongs to another program."""
@@ -92,9 +92,7 @@ def remaining(facts: NodeChangeFacts, now: float) -> tuple[str, ...]:
     if record is not None and _has_begun(facts, record):
         end = record.outcome or reported_end(node, record.request)
         parts.append("the change goes on to its end" if end is None else f"the change ended: {end}")
-    request = node.request
-    is_open = request is not None and reported_end(node, request.request) is None
-    if is_open and not facts.agent.is_silent(now):
+    if is_asking(node) and not facts.agent.is_silent(now):
         parts.append("the agent ends its request")
     if node.permit_text is not None or node.cordoned_for:
         parts.append("the coordinator gives the node back" if acts else "the node's permit stays")
@@ -112,7 +110,7 @@ def _nothing_or_stuck(
         return Cancellation(
             verdict=CancelVerdict.STUCK,
             text="the change is stuck: some GPUs could reach neither layout, so nothing is undone",
-            command=facts.agent_command("exec", "-c actuator -- gpuscape mig restore"),
+            command=facts.restore_command,
         )
     is_there = layout is not None and layout.phase == MigPhase.UNCHANGED
     if record is not None and is_there and _has_begun(facts, record):
@@ -221,7 +219,7 @@ def _undone(
     node = facts.node
     if has_begun:
         return
-    if node.request is not None and reported_end(node, node.request.request) is None:
+    if node.request is not None and is_asking(node):
         yield f"request {node.request.request}"
     if record is None:
         return

@@ -7,15 +7,32 @@ from collections.abc import Iterator
 
 from api.mig_status_annotation import MigStatusAnnotation, failed_gpus
 from fleet.drain.drain_blocker import BlockerKind as DrainBlockerKind
-from fleet.drain.drain_blocker import DrainBlocker
 from fleet.gpu_pod import GpuPod
 from fleet.stages.node_change_facts import NodeChangeFacts
-from fleet.stages.stage import StageBlocker, StageBlockerKind
+from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
 
 _NOT_PODS = {
     DrainBlockerKind.BUDGET: StageBlockerKind.BUDGET,
     DrainBlockerKind.PROGRAM: StageBlockerKind.PROGRAM,
 }
+
+
+def stuck(facts: NodeChangeFacts, text: str) -> Stage:
+    """The standing of a change that is stuck: a person has to go on, or to give GPUs up."""
+    blockers = failed_gpus_in_the_way(facts.node.status)
+    return standing_at(
+        StageName.CHANGED, f"stuck: {text}", *blockers, command=facts.restore_command
+    )
+
+
+def waits_for_plugin(
+    facts: NodeChangeFacts, stage: StageName, text: str, why: str, verb: str = "logs"
+) -> Stage:
+    """The standing of a change that waits for pods of the device plugin; ``verb``: kubectl's."""
+    plugins = [pod for pod in facts.pods if pod.is_plugin]
+    blockers = (StageBlocker(StageBlockerKind.POD, pod.full_name, why) for pod in plugins)
+    command = f"kubectl -n {plugins[0].namespace} {verb} {plugins[0].name}" if plugins else ""
+    return standing_at(stage, text, *blockers, command=command)
 
 
 def users_in_the_way(facts: NodeChangeFacts) -> tuple[StageBlocker, ...]:
@@ -44,11 +61,10 @@ def drain_command(facts: NodeChangeFacts) -> str:
 
 def _refused(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
     for blocker in () if facts.drain_plan is None else facts.drain_plan.blockers:
-        yield StageBlocker(
-            kind=_NOT_PODS.get(blocker.kind, StageBlockerKind.POD),
-            name=_blocker_name(facts, blocker),
-            text=blocker.text,
-        )
+        is_key = blocker.kind is DrainBlockerKind.NOT_FOUND
+        name = facts.pod_name(blocker.name) if is_key else blocker.name
+        kind = _NOT_PODS.get(blocker.kind, StageBlockerKind.POD)
+        yield StageBlocker(kind, name, blocker.text)
 
 
 def failed_gpus_in_the_way(status: MigStatusAnnotation | None) -> tuple[StageBlocker, ...]:
@@ -56,26 +72,15 @@ def failed_gpus_in_the_way(status: MigStatusAnnotation | None) -> tuple[StageBlo
     gpus = () if status is None else failed_gpus(status)
     if not gpus:
         reason = "" if status is None else status.reason
-        return (StageBlocker(kind=StageBlockerKind.GPU, name="", text=reason),)
-    return tuple(
-        StageBlocker(
-            kind=StageBlockerKind.GPU,
-            name=str(gpu.gpu),
-            text=": ".join(filter(None, (gpu.outcome, gpu.reason))),
-        )
-        for gpu in gpus
-    )
-
-
-def _blocker_name(facts: NodeChangeFacts, blocker: DrainBlocker) -> str:
-    is_key = blocker.kind is DrainBlockerKind.NOT_FOUND
-    return facts.pod_name(blocker.name) if is_key else blocker.name
+        return (StageBlocker(StageBlockerKind.GPU, text=reason),)
+    texts = {str(gpu.gpu): ": ".join(filter(None, (gpu.outcome, gpu.reason))) for gpu in gpus}
+    return tuple(StageBlocker(StageBlockerKind.GPU, gpu, text) for gpu, text in texts.items())
 
 
 def _programs(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
     for program in () if facts.node.request is None else facts.node.request.programs:
         text = "It uses what would be destroyed, and belongs to no pod."
-        yield StageBlocker(kind=StageBlockerKind.PROGRAM, name=program, text=text)
+        yield StageBlocker(StageBlockerKind.PROGRAM, program, text)
 
 
 def _pods(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
@@ -83,23 +88,20 @@ def _pods(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
     request, status = facts.node.request, facts.node.status
     if request is None:
         return
-    by_key = {pod.key: pod for pod in facts.pods}
     named = dict.fromkeys(facts.pod_name(key) for key in request.pods)
     if status is not None and len(status.pods) >= len(named):
         named = dict.fromkeys(status.pods)  # the API server may not show its pods to us
-    texts = {f"{pod.namespace}/{pod.name}": _pod_text(pod) for pod in by_key.values()}
+    texts = {pod.full_name: _pod_text(pod) for pod in facts.pods}
     for name in named:
-        yield StageBlocker(kind=StageBlockerKind.POD, name=name, text=texts.get(name, ""))
+        yield StageBlocker(StageBlockerKind.POD, name, texts.get(name, ""))
     listed = {*request.pods, *request.other_pods}
-    for pod in by_key.values():
-        name = f"{pod.namespace}/{pod.name}"
-        if pod.holds and name not in named and not (pod.is_placed and pod.key in listed):
-            yield StageBlocker(kind=StageBlockerKind.POD, name=name, text=_unlisted_text(pod))
+    for pod in facts.pods:
+        is_listed = pod.full_name in named or (pod.is_placed and pod.key in listed)
+        if pod.holds and not is_listed:
+            yield StageBlocker(StageBlockerKind.POD, pod.full_name, _unlisted_text(pod))
     if request.unlisted:
         text = "They use GPUs and do not fit into the agent's list."
-        yield StageBlocker(
-            kind=StageBlockerKind.POD, name=f"{request.unlisted} more pods", text=text
-        )
+        yield StageBlocker(StageBlockerKind.POD, f"{request.unlisted} more pods", text)
 
 
 def _pod_text(pod: GpuPod) -> str:

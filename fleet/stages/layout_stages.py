@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from api import keys
 from api.mig_outcome import Outcome
 from api.mig_status_annotation import MigPhase, failed_text
 from fleet.stages.node_change_facts import NodeChangeFacts
-from fleet.stages.stage import ChangeStanding, Stage, StageName, StageState
+from fleet.stages.stage import Stage, StageName, StageState
 from fleet.stages.stage_times import stage_ends
 from fleet.stages.standing import standing
 from fleet.turns.change_progress import reported_end
@@ -25,69 +26,37 @@ def layout_stages(facts: NodeChangeFacts, now: float) -> tuple[Stage, ...]:
     At most one stage is ``now``; without one nothing remains to be done.
     """
     current, ends = standing(facts, now), stage_ends(facts)
-    states = _states(facts, current)
+    states = _states(facts, None if current is None else current.name)
     stages: list[Stage] = []
     started_at: float | None = None
-    for name in _ORDER:
-        state = states[name]
+    for name, state in states.items():
         is_done = state is StageState.DONE
         ended_at = ends.get(name) if is_done else None
-        seconds = None
-        if is_done and ended_at is not None and started_at is not None:
-            seconds = ended_at - started_at
-        elif state is StageState.NOW and started_at is not None:
-            seconds = max(0.0, now - started_at)
+        until = now if state is StageState.NOW else ended_at
+        seconds = None if until is None or started_at is None else max(0.0, until - started_at)
+        stage = Stage(name=name, state=state, text=_text(facts, name, state))
+        if current is not None and state is StageState.NOW:
+            stage = current
+        unread = tuple(fact.text for fact in facts.unread if fact.stage is name)
+        stages.append(replace(stage, ended_at=ended_at, seconds=seconds, unread=unread))
         if is_done:
             started_at = ended_at
-        stages.append(_stage(facts, current, name, state, ended_at=ended_at, seconds=seconds))
     return tuple(stages)
 
 
-def _stage(
-    facts: NodeChangeFacts,
-    current: ChangeStanding,
-    name: StageName,
-    state: StageState,
-    *,
-    ended_at: float | None,
-    seconds: float | None,
-) -> Stage:
-    unread = tuple(fact.text for fact in facts.unread if fact.stage is name)
-    if state is not StageState.NOW:
-        text = _text(facts, name, state)
-        return Stage(
-            name=name, state=state, text=text, ended_at=ended_at, seconds=seconds, unread=unread
-        )
-    return Stage(
-        name=name,
-        state=state,
-        text=current.text,
-        seconds=seconds,
-        blockers=current.blockers,
-        retry_at=current.retry_at,
-        command=current.command,
-        unread=unread,
-    )
-
-
-def _states(facts: NodeChangeFacts, current: ChangeStanding) -> Mapping[StageName, StageState]:
-    place = len(_ORDER) if current.stage is None else _ORDER.index(current.stage)
-    states = {
-        name: StageState.DONE
-        if number < place
-        else StageState.NOW
-        if number == place
-        else StageState.AHEAD
-        for number, name in enumerate(_ORDER)
-    }
-    return (
-        states
-        | dict.fromkeys(
-            (name for name in _not_needed(facts, place) if name is not current.stage),
-            StageState.NOT_NEEDED,
-        )
-        | dict.fromkeys(_unknown(facts, place), StageState.UNKNOWN)
-    )
+def _states(facts: NodeChangeFacts, current: StageName | None) -> Mapping[StageName, StageState]:
+    place = len(_ORDER) if current is None else _ORDER.index(current)
+    states = dict.fromkeys(_ORDER[:place], StageState.DONE)
+    if current is not None:
+        states |= {current: StageState.NOW}
+    states |= dict.fromkeys(_ORDER[place + 1 :], StageState.AHEAD)
+    for name in _not_needed(facts, place):
+        if name is not current:
+            states[name] = StageState.NOT_NEEDED
+    # nothing is left of the record of a change that is over
+    if place > _ORDER.index(StageName.CHANGED) and facts.slot is None and _was_changed(facts):
+        states[StageName.PAUSED] = StageState.UNKNOWN
+    return states
 
 
 def _not_needed(facts: NodeChangeFacts, place: int) -> Collection[StageName]:
@@ -112,12 +81,6 @@ def _not_needed(facts: NodeChangeFacts, place: int) -> Collection[StageName]:
 
 
 _CHANGED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
-
-
-def _unknown(facts: NodeChangeFacts, place: int) -> Collection[StageName]:
-    """Stages of a change that is over, of which no record is left."""
-    is_over = place > _ORDER.index(StageName.CHANGED) and facts.slot is None
-    return {StageName.PAUSED} if is_over and _was_changed(facts) else set()
 
 
 def _was_changed(facts: NodeChangeFacts) -> bool:

@@ -146,13 +146,22 @@ class NodeChangeFacts:
 
     def pod_name(self, key: str) -> str:
         """``namespace/name`` of the pod with this key; the key where it is not known."""
-        return next((f"{pod.namespace}/{pod.name}" for pod in self.pods if pod.key == key), key)
+        return next((pod.full_name for pod in self.pods if pod.key == key), key)
 
     @property
     def coordinator_command(self) -> str:
         """Command that lists the coordinator's pods."""
         label = "app.kubernetes.io/component=coordinator"
         return f"kubectl -n {self.namespace} get pods -l {label}"
+
+    @property
+    def restore_command(self) -> str:
+        """Command that goes on with a change that is stuck, or gives its GPUs up."""
+        return self.agent_command("exec", "-c actuator -- gpuscape mig restore")
+
+    def logs_command(self, container: str) -> str:
+        """Command that shows the log of a container of the agent's pod."""
+        return self.agent_command("logs", f"-c {container} --tail=50")
 
     def agent_command(self, verb: str, rest: str) -> str:
         """``kubectl -n NAMESPACE VERB POD REST`` for the agent's pod.

@@ -7,7 +7,7 @@ Event about that attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from base.text import rfc3339
@@ -17,7 +17,7 @@ from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import WaitReason, decide, drain_of, waits_cordoned
 from fleet.stages.in_the_way import drain_command, users_in_the_way
 from fleet.stages.node_change_facts import NodeChangeFacts
-from fleet.stages.stage import ChangeStanding, StageBlocker, StageBlockerKind, StageName
+from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
 from fleet.turns.node_turns import NodeTurns
 
 _MINUTE: Final = 60.0
@@ -25,6 +25,7 @@ _WEEK_MINUTES: Final = 8 * 24 * 60
 LEASES: Final = "leases.coordination.k8s.io"
 UNDONE: Final = "MigChangeUndone"
 """Reason of the coordinator's Event about an attempt that was undone."""
+
 _AWAY_TEXTS: Final[Mapping[WaitReason, str]] = {
     WaitReason.NOT_READY: "the Node is not ready",
     WaitReason.DRIVER_UPGRADE: "its driver is being upgraded",
@@ -33,49 +34,95 @@ _AWAY_TEXTS: Final[Mapping[WaitReason, str]] = {
 }
 
 
-def slot_wait(facts: NodeChangeFacts, now: float) -> ChangeStanding:
+def slot_wait(facts: NodeChangeFacts, now: float) -> Stage:
     """The standing of a Node that waits for a slot."""
     if not facts.coordinator.acts(now):
         return _no_coordinator(facts)
     reason = decide(facts.fleet, facts.settings, NodeTurns(0.0), now).waiting.get(facts.node.name)
-    if reason is not None and reason in _AWAY_TEXTS:
-        text, name = _AWAY_TEXTS[reason], facts.node.name
-        return _wait(
-            f"{text}: it gets no slot meanwhile",
-            StageBlocker(kind=StageBlockerKind.NODE, name=name, text=text),
-            command=f"kubectl describe node {name}",
-        )
-    return _EXPLAINED[reason](facts, now)
+    if reason is None or reason is WaitReason.RETRY:
+        return _next_slot(facts, now)
+    return _by_node(facts, reason) or _by_fleet(facts, reason, now)
 
 
-def _wait(
-    text: str,
-    *blockers: StageBlocker,
-    command: str = "",
-    retry_at: float | None = None,
-) -> ChangeStanding:
-    return ChangeStanding(
-        stage=StageName.SLOT, text=text, blockers=blockers, command=command, retry_at=retry_at
+def _by_node(facts: NodeChangeFacts, reason: WaitReason) -> Stage | None:
+    """The wait for a reason of the Node itself; None for another reason."""
+    name = facts.node.name
+    match reason:
+        case WaitReason.NOT_IDLE | WaitReason.DRIFT:
+            return _not_idle(facts)
+        case WaitReason.CORDONED:
+            text = "somebody else cordoned the node: it gets no slot meanwhile"
+            blocker = StageBlocker(StageBlockerKind.CORDON, name, text)
+            return _wait(text, blocker, command=f"kubectl uncordon {name}")
+        case WaitReason.PROGRAM:
+            text = "a program that belongs to no pod uses what would be destroyed: it has to end"
+            return _wait(text, *users_in_the_way(facts))
+        case WaitReason.NOT_ASKED:
+            text = f"nobody but the agent of {name} asks for a layout, so it gets no slot"
+            return _wait(f"{text}; the agent ends its request")
+        case WaitReason.NOT_JUDGED:
+            return _wait(
+                "the request is for an earlier layout: its agent evaluates the present one"
+            )
+        case WaitReason.DRAIN:
+            text = f"the annotation gpuscape.io/drain has none of the values {', '.join(DrainMode)}"
+            blocker = StageBlocker(StageBlockerKind.SETTING, facts.node.drain[:64], text)
+            command = f"kubectl annotate --overwrite node {name} gpuscape.io/drain=wait"
+            return _wait(text, blocker, command=command)
+    if reason not in _AWAY_TEXTS:
+        return None
+    text = _AWAY_TEXTS[reason]
+    blocker = StageBlocker(StageBlockerKind.NODE, name, text)
+    return _wait(
+        f"{text}: it gets no slot meanwhile", blocker, command=f"kubectl describe node {name}"
     )
 
 
-def rollout_command(facts: NodeChangeFacts, words: str) -> str:
-    """A command of ``gpuscape mig rollout`` for this coordinator."""
-    return f"gpuscape mig rollout {words} -n {facts.namespace}"
+def _by_fleet(facts: NodeChangeFacts, reason: WaitReason, now: float) -> Stage:
+    """The wait for a reason of the rollout, or of the whole fleet."""
+    resume, rollout = f"gpuscape mig rollout resume%s -n {facts.namespace}", facts.node.rollout
+    match reason:
+        case WaitReason.PAUSED:
+            text = "an admin paused all rollouts: no node begins"
+            return _wait(text, StageBlocker(StageBlockerKind.PAUSE, text=text), command=resume % "")
+        case WaitReason.WINDOW:
+            text = "it is outside the maintenance windows of the coordinator (window)"
+            blocker = StageBlocker(StageBlockerKind.WINDOW, text=text)
+            return _wait(text, blocker, retry_at=_next_opening(facts.settings, now))
+        case WaitReason.BREAKER:
+            counts = facts.fleet.memory.rollouts.get(rollout_id(rollout))
+            failed = 0 if counts is None else counts.failed
+            text = f"failures stopped the rollout of this layout: {failed} nodes failed"
+            blocker = StageBlocker(StageBlockerKind.ROLLOUT, rollout, text)
+            return _wait(text, blocker, command=resume % " --after-failures")
+        case WaitReason.CORDONED_NODES:
+            return _cordoned_nodes(facts)
+        case WaitReason.CANARY:
+            return _canary(facts)
+        case WaitReason.AWAY_LIMIT:
+            return _away_limit(facts)
+        case _:
+            return _slot(facts)
 
 
-def _no_coordinator(facts: NodeChangeFacts) -> ChangeStanding:
+def _wait(
+    text: str, *blockers: StageBlocker, command: str = "", retry_at: float | None = None
+) -> Stage:
+    return standing_at(StageName.SLOT, text, *blockers, command=command, retry_at=retry_at)
+
+
+def _no_coordinator(facts: NodeChangeFacts) -> Stage:
     coordinator, namespace = facts.coordinator, facts.namespace
     if coordinator.problem and not coordinator.holder:
         return _wait(f"why it waits is not known: {coordinator.problem}")
     text = f"no coordinator acts in namespace {namespace}"
     if coordinator.holder:
         text = f"the coordinator {coordinator.holder} does not renew its Lease"
-    blocker = StageBlocker(kind=StageBlockerKind.COORDINATOR, name=coordinator.holder, text=text)
+    blocker = StageBlocker(StageBlockerKind.COORDINATOR, coordinator.holder, text)
     return _wait(text, blocker, command=facts.coordinator_command)
 
 
-def _next_slot(facts: NodeChangeFacts, now: float) -> ChangeStanding:
+def _next_slot(facts: NodeChangeFacts, now: float) -> Stage:
     """Nothing that the cluster shows keeps it from a slot."""
     users = users_in_the_way(facts)
     if users:
@@ -83,7 +130,7 @@ def _next_slot(facts: NodeChangeFacts, now: float) -> ChangeStanding:
         return _wait(text, *users, command=drain_command(facts))
     if facts.is_unread(LEASES):
         return _wait("whether a slot is free is not known")
-    undone = last_undone(facts)
+    undone = _last_undone(facts)
     if undone is None:
         return _wait("it gets the next free slot, within seconds")
     at, why = undone
@@ -95,7 +142,7 @@ def _next_slot(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     )
 
 
-def last_undone(facts: NodeChangeFacts) -> tuple[float, str] | None:
+def _last_undone(facts: NodeChangeFacts) -> tuple[float, str] | None:
     """When the open request's last attempt was undone, and why; None where no Event says so."""
     request = facts.node.request
     since = 0.0 if request is None else rfc3339.unix_seconds(request.since) or 0.0
@@ -106,8 +153,7 @@ def last_undone(facts: NodeChangeFacts) -> tuple[float, str] | None:
     return newest.at, newest.note.removeprefix("All is as it was: ").removesuffix(".")
 
 
-def _not_idle(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
+def _not_idle(facts: NodeChangeFacts) -> Stage:
     node = facts.node
     is_drift = node.request is not None and node.request.drift
     text = "it waits until the pods that use what would be destroyed have ended"
@@ -120,128 +166,58 @@ def _not_idle(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     return _wait(text, *users_in_the_way(facts), command=command)
 
 
-def _cordoned(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
-    text = "somebody else cordoned the node: it gets no slot meanwhile"
-    blocker = StageBlocker(kind=StageBlockerKind.CORDON, name=facts.node.name, text=text)
-    return _wait(text, blocker, command=f"kubectl uncordon {facts.node.name}")
-
-
-def _program(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
-    text = "a program that belongs to no pod uses what would be destroyed: it has to end"
-    return _wait(text, *users_in_the_way(facts))
-
-
-def _not_asked(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
-    return _wait(
-        f"nobody but the agent of {facts.node.name} asks for a layout, so it gets no slot; the"
-        " agent ends its request"
-    )
-
-
-def _not_judged(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del facts, now
-    return _wait("the request is for an earlier layout: its agent evaluates the present one")
-
-
-def _drain(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
-    text = f"the annotation gpuscape.io/drain has none of the values {', '.join(DrainMode)}"
-    blocker = StageBlocker(kind=StageBlockerKind.SETTING, name=facts.node.drain[:64], text=text)
-    command = f"kubectl annotate --overwrite node {facts.node.name} gpuscape.io/drain=wait"
-    return _wait(text, blocker, command=command)
-
-
-def _paused(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
-    text = "an admin paused all rollouts: no node begins"
-    blocker = StageBlocker(kind=StageBlockerKind.PAUSE, name="", text=text)
-    return _wait(text, blocker, command=rollout_command(facts, "resume"))
-
-
-def _cordoned_nodes(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
-    others = [
-        slot.record.node
-        for slot in facts.fleet.slots
-        if slot.record is not None and waits_cordoned(slot)
+def _cordoned_nodes(facts: NodeChangeFacts) -> Stage:
+    waiting = [
+        slot.record.node for slot in facts.fleet.slots if slot.record and waits_cordoned(slot)
     ]
     limit = facts.settings.most_cordoned
     text = f"at most {limit} nodes may wait for their pods behind a cordon (cordoned-nodes)"
-    blockers = (*_nodes(others, "It waits behind a cordon."), *users_in_the_way(facts))
-    return _wait(text, *blockers, command=_why(others) or drain_command(facts))
-
-
-def _window(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    opens = _next_opening(facts.settings, now)
-    text = "it is outside the maintenance windows of the coordinator (window)"
-    blocker = StageBlocker(kind=StageBlockerKind.WINDOW, name="", text=text)
-    return _wait(text, blocker, retry_at=opens)
+    blockers = (*_nodes(waiting, "It waits behind a cordon."), *users_in_the_way(facts))
+    return _wait(text, *blockers, command=_why(waiting) or drain_command(facts))
 
 
 def _next_opening(settings: RolloutSettings, now: float) -> float | None:
     """When a window opens next: at a whole minute, within a week and a day."""
     start = now - now % _MINUTE
-    minutes = (start + _MINUTE * count for count in range(1, _WEEK_MINUTES))
-    return next(
-        (
-            moment
-            for moment in minutes
-            if any(window.is_open(moment) for window in settings.windows)
-        ),
-        None,
-    )
+    for count in range(1, _WEEK_MINUTES):
+        moment = start + _MINUTE * count
+        if any(window.is_open(moment) for window in settings.windows):
+            return moment
+    return None
 
 
-def _breaker(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
-    counts = facts.fleet.memory.rollouts.get(rollout_id(facts.node.rollout))
-    failed = 0 if counts is None else counts.failed
-    text = f"failures stopped the rollout of this layout: {failed} nodes failed"
-    blocker = StageBlocker(kind=StageBlockerKind.ROLLOUT, name=facts.node.rollout, text=text)
-    return _wait(text, blocker, command=rollout_command(facts, "resume --after-failures"))
-
-
-def _canary(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
+def _canary(facts: NodeChangeFacts) -> Stage:
     rollout = facts.node.rollout
     counts = facts.fleet.memory.rollouts.get(rollout_id(rollout))
     if counts is not None and counts.proven_at:
         proven = counts.proven_at + facts.settings.canary_seconds
         text = "the first node of the rollout has the layout; the others follow after the canary"
-        blocker = StageBlocker(kind=StageBlockerKind.ROLLOUT, name=rollout, text=text)
-        return _wait(text, blocker, retry_at=proven)
-    others = _in_change(facts, rollout)
+        return _wait(text, StageBlocker(StageBlockerKind.ROLLOUT, rollout, text), retry_at=proven)
     text = "the first node of the rollout goes alone, until it has the layout"
-    blockers = _nodes(others, "It is the first node of the rollout.")
-    return _wait(text, *blockers, command=_why(others))
+    first = _in_change(facts, rollout)
+    blockers = _nodes(first, "It is the first node of the rollout.")
+    return _wait(text, *blockers, command=_why(first))
 
 
-def _away_limit(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
-    node, limit = facts.node, facts.settings.most_away
+def _away_limit(facts: NodeChangeFacts) -> Stage:
     away = [
         name
         for name, other in sorted(facts.fleet.nodes.items())
-        if other.rollout == node.rollout and (other.away is not None or other.unschedulable)
+        if other.rollout == facts.node.rollout and (other.away is not None or other.unschedulable)
     ]
+    limit = facts.settings.most_away
     text = f"more than {limit} nodes of the rollout are not available (unavailable-limit)"
     command = f"kubectl describe node {away[0]}" if away else "kubectl get nodes"
-    return _wait(
-        text, *_nodes(away, "It is not ready, cordoned or in an upgrade."), command=command
-    )
+    blockers = _nodes(away, "It is not ready, cordoned or in an upgrade.")
+    return _wait(text, *blockers, command=command)
 
 
-def _slot(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    del now
+def _slot(facts: NodeChangeFacts) -> Stage:
     if not facts.settings.slots:
         text = "the coordinator has no slots: no change begins (slots)"
-        return _wait(text, StageBlocker(kind=StageBlockerKind.SETTING, name="slots", text=text))
-    others = _in_change(facts)
-    blockers = _nodes(others, "It has a slot.")
-    return _wait("all slots are taken", *blockers, command=_why(others))
+        return _wait(text, StageBlocker(StageBlockerKind.SETTING, "slots", text))
+    holders = _in_change(facts)
+    return _wait("all slots are taken", *_nodes(holders, "It has a slot."), command=_why(holders))
 
 
 def _in_change(facts: NodeChangeFacts, rollout: str = "") -> list[str]:
@@ -255,30 +231,8 @@ def _in_change(facts: NodeChangeFacts, rollout: str = "") -> list[str]:
 
 
 def _nodes(names: list[str], text: str) -> tuple[StageBlocker, ...]:
-    return tuple(StageBlocker(kind=StageBlockerKind.NODE, name=name, text=text) for name in names)
+    return tuple(StageBlocker(StageBlockerKind.NODE, name, text) for name in names)
 
 
-def _why(others: list[str]) -> str:
-    return f"gpuscape mig why {others[0]}" if others else ""
-
-
-_EXPLAINED: Final[
-    Mapping[WaitReason | None, Callable[[NodeChangeFacts, float], ChangeStanding]]
-] = {
-    None: _next_slot,
-    WaitReason.RETRY: _next_slot,
-    WaitReason.NOT_IDLE: _not_idle,
-    WaitReason.DRIFT: _not_idle,
-    WaitReason.CORDONED: _cordoned,
-    WaitReason.PROGRAM: _program,
-    WaitReason.NOT_ASKED: _not_asked,
-    WaitReason.NOT_JUDGED: _not_judged,
-    WaitReason.DRAIN: _drain,
-    WaitReason.PAUSED: _paused,
-    WaitReason.CORDONED_NODES: _cordoned_nodes,
-    WaitReason.WINDOW: _window,
-    WaitReason.BREAKER: _breaker,
-    WaitReason.CANARY: _canary,
-    WaitReason.AWAY_LIMIT: _away_limit,
-    WaitReason.SLOT: _slot,
-}
+def _why(nodes: list[str]) -> str:
+    return f"gpuscape mig why {nodes[0]}" if nodes else ""

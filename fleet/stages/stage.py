@@ -65,29 +65,15 @@ class StageBlockerKind(StrEnum):
     SETTING = "setting"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StageBlocker:
     """Somebody or something that is in the way."""
 
     kind: StageBlockerKind
-    name: str
+    name: str = ""
     """``namespace/name`` of a pod or a budget, else a name; empty where the kind says all."""
-    text: str
-    """A sentence for people, which may be empty."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeStanding:
-    """The stage at which a change stands, and why."""
-
-    stage: StageName | None
-    """None: nothing remains to be done."""
     text: str = ""
-    blockers: tuple[StageBlocker, ...] = ()
-    retry_at: float | None = None
-    """When the next attempt is possible, seconds since 1970; None: not known, or at once."""
-    command: str = ""
-    """Next command for a person; empty where there is nothing to do but to wait."""
+    """A sentence for people, which may be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +89,26 @@ class Stage:
     """How long it took, or takes until now; None: not known."""
     blockers: tuple[StageBlocker, ...] = ()
     retry_at: float | None = None
+    """When the next attempt is possible; None: not known, or at once."""
     command: str = ""
+    """Next command for a person; empty where there is nothing to do but to wait."""
     unread: tuple[str, ...] = ()
     """What could not be read for it, a sentence each."""
+
+
+def standing_at(
+    name: StageName,
+    text: str,
+    *blockers: StageBlocker,
+    command: str = "",
+    retry_at: float | None = None,
+) -> Stage:
+    """The stage at which a change stands."""
+    return Stage(
+        name=name,
+        state=StageState.NOW,
+        text=text,
+        blockers=blockers,
+        command=command,
+        retry_at=retry_at,
+    )

@@ -17,7 +17,7 @@ from fleet.rollback_record import RollbackRecord
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.slot_waits import UNDONE
 from fleet.stages.stage import StageName
-from fleet.turns.change_progress import reported_end
+from fleet.turns.change_progress import is_asking
 
 _ORDER: Final = tuple(StageName)
 _BY_EVENT: Final = (
@@ -62,7 +62,7 @@ def _fit(ends: dict[StageName, float], stage: StageName, at: float) -> None:
 def _recorded(facts: NodeChangeFacts) -> Iterator[tuple[StageName, float]]:
     """Times that are of this change."""
     record, request, status = facts.record, facts.node.request, facts.node.status
-    is_open = request is not None and reported_end(facts.node, request.request) is None
+    is_open = is_asking(facts.node)
     if is_open and request is not None:
         requested = rfc3339.unix_seconds(request.since) or 0.0
         yield StageName.EVALUATED, requested

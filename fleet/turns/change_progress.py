@@ -34,6 +34,11 @@ def reported_end(node: MigNode, request: str) -> str | None:
     return SUPERSEDED
 
 
+def is_asking(node: MigNode) -> bool:
+    """Whether the node's agent has a request that is open."""
+    return node.request is not None and reported_end(node, node.request.request) is None
+
+
 def phase_of(node: MigNode, record: RollbackRecord) -> PermitPhase | None:
     """The phase of the Node's permit, if it is for the record's request."""
     permit = node.permit
