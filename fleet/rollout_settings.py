@@ -120,6 +120,10 @@ class RolloutSettings:
     long_wait_seconds: float = 86400.0
     """A node that waits longer for its change raises an alert; nothing else comes of it."""
 
+    def is_open(self, now: float) -> bool:
+        """Whether the maintenance windows let changes begin at this second since 1970."""
+        return not self.windows or any(window.is_open(now) for window in self.windows)
+
     @property
     def slot_seconds(self) -> float:
         """Time from the permit to proceed until the slot is free for others."""

@@ -268,7 +268,7 @@ def _rollout_reason(
     """The reason of its rollout or of the fleet to wait; None where there is none."""
     if view.is_paused:
         return WaitReason.PAUSED
-    if terms.windows and not any(window.is_open(now) for window in terms.windows):
+    if not terms.is_open(now):
         return WaitReason.WINDOW
     counts = view.memory.rollouts.get(rollout_id(node.rollout))
     if counts is None and is_full(view.memory):

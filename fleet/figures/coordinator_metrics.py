@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from api.mig_outcome import Outcome
-from fleet.figures.fleet_figures import FleetFigures
+from fleet.figures.fleet_figures import Figures
 from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.policy.assigned_layouts import Assignment
 from fleet.rollback_record import RollbackRecord
@@ -27,68 +28,89 @@ _PREFIX: Final = "gpuscape_coordinator"
 _SECONDS: Final = (5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600)
 
 
-class CoordinatorMetrics:
+@dataclass(frozen=True, slots=True)
+class _Gauge:
+    """A family of gauges."""
+
+    text: str
+    labels: tuple[str, ...] = ()
+    values: Iterable[str] | None = None
+    """Values of the one label of which each has a series, 0 where nothing is known; None: series
+    come and go."""
+
+    @property
+    def zeros(self) -> dict[tuple[str, ...], float]:
+        """The series that are always there."""
+        if not self.labels:
+            return {(): 0.0}
+        return {(value,): 0.0 for value in self.values or ()}
+
+
+_GAUGES: Final[Mapping[str, _Gauge]] = {
+    "build_info": _Gauge("Version of the program.", ("version",)),
+    "leader": _Gauge("1 on the coordinator that acts, 0 on the others."),
+    "slots": _Gauge("Nodes that may be in change at once."),
+    "slots_used": _Gauge("Nodes that have a slot."),
+    "parked_nodes": _Gauge(
+        "Nodes that stay cordoned without a slot: stuck, or without an outcome."
+    ),
+    "waiting_nodes": _Gauge(
+        "Nodes with an open request and no slot, by why.", ("reason",), WaitReason
+    ),
+    "oldest_wait_seconds": _Gauge(
+        "How long the longest-waiting node has waited for its change, by the reason.",
+        ("reason",),
+        WaitReason,
+    ),
+    "long_wait_seconds": _Gauge("Setting long-wait: a longer wait raises an alert."),
+    "stopped_rollouts": _Gauge("Rollouts that the circuit breaker stopped."),
+    "paused": _Gauge("1 while an admin has paused all rollouts."),
+    "window_open": _Gauge("1 while the maintenance window lets changes begin."),
+    "policy_refused": _Gauge("1 while the fleet policy has a mistake and is not obeyed."),
+    "policy_paused": _Gauge("1 while the fleet policy is paused."),
+    "policy_nodes": _Gauge(
+        "Nodes of the fleet policy, by assignment.", ("assignment",), Assignment
+    ),
+    "unlisted_nodes": _Gauge(
+        "Nodes whose MIG layout is there while the device plugin lists too few of its devices,"
+        " longer than register-deadline; by plugin: its pod restarts for this, or has restarted"
+        " since.",
+        ("plugin",),
+        ("restarts", "restarted"),
+    ),
+    "startup_taint_nodes": _Gauge(
+        "Nodes with the startup taint, which keeps pods away, by the reason.",
+        ("reason",),
+        StartupWait,
+    ),
+    "startup_taint_oldest_seconds": _Gauge(
+        "How long the Node with the oldest startup taint has had it, by the reason.",
+        ("reason",),
+        StartupWait,
+    ),
+    "change_step_seconds": _Gauge(
+        "For how long a node in change, or one that is stuck, has been at its present step.",
+        ("node", "slot", "step"),
+    ),
+    "policy_info": _Gauge("Revision of the fleet policy that is obeyed; always 1.", ("revision",)),
+}
+
+
+class CoordinatorMetrics(Collector):
     """Metrics of one coordinator. Thread-safe."""
 
     def __init__(self, version: str) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"{_PREFIX}_{name}", text, labels, registry=registry)
+        self._build: Figures = {"build_info": {(version,): 1}}
+        self._fleet: Figures = {}
+        self._unlisted: Figures = {}
+        self._startup: Figures = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"{_PREFIX}_{name}", text, labels, registry=registry)
 
-        gauge("build_info", "Version of the program.", "version").labels(version).set(1)
-        self._leads = gauge("leader", "1 on the coordinator that acts, 0 on the others.")
-        self._slots = gauge("slots", "Nodes that may be in change at once.")
-        self._used = gauge("slots_used", "Nodes that have a slot.")
-        self._parked = gauge(
-            "parked_nodes", "Nodes that stay cordoned without a slot: stuck, or without an outcome."
-        )
-        self._waiting = gauge(
-            "waiting_nodes",
-            "Nodes with an open request and no slot, by why.",
-            "reason",
-        )
-        self._oldest = gauge(
-            "oldest_wait_seconds",
-            "How long the longest-waiting node has waited for its change, by the reason.",
-            "reason",
-        )
-        self._long_wait = gauge(
-            "long_wait_seconds", "Setting long-wait: a longer wait raises an alert."
-        )
-        self._stopped = gauge("stopped_rollouts", "Rollouts that the circuit breaker stopped.")
-        self._paused = gauge("paused", "1 while an admin has paused all rollouts.")
-        self._window = gauge("window_open", "1 while the maintenance window lets changes begin.")
-        self._refused = gauge(
-            "policy_refused", "1 while the fleet policy has a mistake and is not obeyed."
-        )
-        self._policy_paused = gauge("policy_paused", "1 while the fleet policy is paused.")
-        self._assigned = gauge(
-            "policy_nodes", "Nodes of the fleet policy, by assignment.", "assignment"
-        )
-        self._unlisted = gauge(
-            "unlisted_nodes",
-            "Nodes whose MIG layout is there while the device plugin lists too few of its devices,"
-            " longer than register-deadline; by plugin: its pod restarts for this, or has restarted"
-            " since.",
-            "plugin",
-        )
-        self._startup = gauge(
-            "startup_taint_nodes",
-            "Nodes with the startup taint, which keeps pods away, by the reason.",
-            "reason",
-        )
-        self._oldest_startup = gauge(
-            "startup_taint_oldest_seconds",
-            "How long the Node with the oldest startup taint has had it, by the reason.",
-            "reason",
-        )
-        self._now = _NowCollector()
-        registry.register(self._now)
+        registry.register(self)
         self._ends = counter("changes", "Changes that ended, by outcome.", "outcome")
         self._seconds = Histogram(
             f"{_PREFIX}_change_duration_seconds",
@@ -100,51 +122,42 @@ class CoordinatorMetrics:
         self._defects = counter("internal_errors", "Unexpected exceptions.")
         for outcome in (*Outcome, *UnreportedEnd):
             self._ends.labels(outcome)
-        self.stands_by()
-        self.shows_unlisted(())
-        self.shows_startup(())
 
-    def shows(self, figures: FleetFigures) -> None:
+    def collect(self) -> Iterator[Metric]:
+        """All gauges, as they were shown last."""
+        figures = {**self._build, **self._fleet, **self._unlisted, **self._startup}
+        for name, gauge in _GAUGES.items():
+            family = GaugeMetricFamily(f"{_PREFIX}_{name}", gauge.text, labels=gauge.labels)
+            for labels, value in (gauge.zeros | dict(figures.get(name, {}))).items():
+                family.add_metric(labels, value)
+            yield family
+
+    def shows(self, figures: Figures) -> None:
         """Set the gauges of a coordinator that leads."""
-        self._leads.set(1)
-        self._show(figures)
+        self._fleet = figures
 
     def stands_by(self) -> None:
         """Clear the gauges: this coordinator does not lead."""
-        self._leads.set(0)
-        self._show(FleetFigures())
+        self._fleet = {}
 
     def shows_unlisted(self, unlisted: Collection[UnlistedDevices]) -> None:
         """Set the gauge of nodes whose device plugin lists too few devices."""
         hopeless = sum(node.is_hopeless for node in unlisted)
-        self._unlisted.labels("restarts").set(len(unlisted) - hopeless)
-        self._unlisted.labels("restarted").set(hopeless)
+        counts: dict[tuple[str, ...], float] = {
+            ("restarts",): len(unlisted) - hopeless,
+            ("restarted",): hopeless,
+        }
+        self._unlisted = {"unlisted_nodes": counts}
 
     def shows_startup(self, tainted: Collection[StartupNode]) -> None:
         """Set the gauges of Nodes that have the startup taint."""
-        for wait in StartupWait:
-            ages = [node.seconds for node in tainted if node.wait is wait]
-            self._startup.labels(wait).set(len(ages))
-            self._oldest_startup.labels(wait).set(max(ages, default=0.0))
-
-    def _show(self, figures: FleetFigures) -> None:
-        self._slots.set(figures.slots)
-        self._used.set(figures.used)
-        self._parked.set(figures.parked)
-        self._stopped.set(figures.stopped)
-        self._paused.set(figures.paused)
-        self._window.set(figures.window_open)
-        self._long_wait.set(figures.long_wait_seconds)
-        for reason in WaitReason:
-            self._waiting.labels(reason).set(figures.waiting.get(reason, 0))
-            self._oldest.labels(reason).set(figures.oldest_seconds.get(reason, 0.0))
-        policy = figures.policy
-        self._refused.set(policy is not None and bool(policy.problem))
-        self._policy_paused.set(policy is not None and policy.is_paused)
-        for assignment in Assignment:
-            count = 0 if policy is None else policy.nodes.get(assignment, 0)
-            self._assigned.labels(assignment).set(count)
-        self._now.latest = figures
+        ages: dict[tuple[str, ...], list[float]] = {}
+        for node in tainted:
+            ages.setdefault((node.wait,), []).append(node.seconds)
+        self._startup = {
+            "startup_taint_nodes": {wait: len(seconds) for wait, seconds in ages.items()},
+            "startup_taint_oldest_seconds": {wait: max(seconds) for wait, seconds in ages.items()},
+        }
 
     def ended(self, outcome: str) -> None:
         """Count a change that ended."""
@@ -165,29 +178,3 @@ class CoordinatorMetrics:
     def render(self) -> bytes:
         """The exposition."""
         return prometheus_client.generate_latest(self._registry)
-
-
-class _NowCollector(Collector):
-    """Families whose series come and go: nodes in change, and the policy's revision."""
-
-    def __init__(self) -> None:
-        self.latest = FleetFigures()
-
-    def collect(self) -> Iterator[Metric]:
-        figures = self.latest
-        steps = GaugeMetricFamily(
-            f"{_PREFIX}_change_step_seconds",
-            "For how long a node in change, or one that is stuck, has been at its present step.",
-            labels=["node", "slot", "step"],
-        )
-        for step in figures.steps:
-            steps.add_metric([step.node, step.slot, step.step], step.seconds)
-        yield steps
-        policy = GaugeMetricFamily(
-            f"{_PREFIX}_policy_info",
-            "Revision of the fleet policy that is obeyed; always 1.",
-            labels=["revision"],
-        )
-        if figures.policy is not None and figures.policy.revision:
-            policy.add_metric([figures.policy.revision], 1)
-        yield policy

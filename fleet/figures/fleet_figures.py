@@ -4,47 +4,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
-from fleet.figures.change_steps import ChangeStep, step_of
+from fleet.figures.change_steps import step_of
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, GateDecision, WaitReason, is_stopped
-from fleet.slot_lease import SlotLease
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStep:
-    """A node in change, and its step."""
-
-    node: str
-    slot: str
-    """Name of the Lease."""
-    step: ChangeStep
-    seconds: float
-    """How long it has been at this step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetFigures:
-    """Figures of the coordinator that leads, after a round; of others all are empty."""
-
-    slots: int = 0
-    used: int = 0
-    parked: int = 0
-    stopped: int = 0
-    """Rollouts that the circuit breaker holds."""
-    paused: bool = False
-    window_open: bool = False
-    """Whether changes may begin now, as far as the maintenance windows go."""
-    long_wait_seconds: float = 0.0
-    waiting: Mapping[WaitReason, int] = field(default_factory=dict)
-    oldest_seconds: Mapping[WaitReason, float] = field(default_factory=dict)
-    """Longest wait of a node, by its present reason."""
-    steps: tuple[NodeStep, ...] = ()
-    policy: PolicyState | None = None
-    """State of the fleet policy; None where none is followed."""
+Figures = Mapping[str, Mapping[tuple[str, ...], float]]
+"""Name of a family of gauges, without its prefix, to the labels' values, to the value."""
 
 
 def figures(
@@ -55,27 +23,37 @@ def figures(
     oldest: Mapping[WaitReason, float],
     policy: PolicyState | None,
     now: float,
-) -> FleetFigures:
-    """``now``: seconds since 1970; ``oldest``: seconds of the longest wait, by reason."""
+) -> Figures:
+    """Figures of a coordinator that leads, after a round. ``now``: seconds since 1970.
+
+    ``oldest``: seconds of the longest wait, by reason; ``policy``: None where none is followed.
+    """
     used = [slot for slot in view.slots if not slot.is_free]
-    return FleetFigures(
-        slots=terms.slots,
-        used=sum(not slot.is_parked for slot in used),
-        parked=sum(slot.is_parked for slot in used),
-        stopped=sum(is_stopped(counts, terms) for counts in view.memory.rollouts.values()),
-        paused=view.is_paused,
-        window_open=not terms.windows or any(window.is_open(now) for window in terms.windows),
-        long_wait_seconds=terms.long_wait_seconds,
-        waiting=Counter(decision.waiting.values()),
-        oldest_seconds=oldest,
-        steps=tuple(_steps(used, view, now)),
-        policy=policy,
-    )
-
-
-def _steps(used: Iterable[SlotLease], view: FleetView, now: float) -> Iterator[NodeStep]:
+    totals = {
+        "leader": 1,
+        "slots": terms.slots,
+        "slots_used": sum(not slot.is_parked for slot in used),
+        "parked_nodes": sum(slot.is_parked for slot in used),
+        "stopped_rollouts": sum(is_stopped(it, terms) for it in view.memory.rollouts.values()),
+        "paused": view.is_paused,
+        "window_open": terms.is_open(now),
+        "long_wait_seconds": terms.long_wait_seconds,
+    }
+    by_label: dict[str, Iterable[tuple[str, float]]] = {
+        "waiting_nodes": Counter(decision.waiting.values()).items(),
+        "oldest_wait_seconds": oldest.items(),
+    }
+    if policy is not None:
+        totals |= {"policy_refused": bool(policy.problem), "policy_paused": policy.is_paused}
+        by_label["policy_nodes"] = policy.nodes.items()
+        by_label["policy_info"] = [(policy.revision, 1)] if policy.revision else []
+    steps: dict[tuple[str, ...], float] = {}
     for slot in used:
         if slot.record is not None:
             step, since = step_of(slot, slot.record, view.nodes.get(slot.record.node))
-            seconds = max(0.0, now - since)
-            yield NodeStep(node=slot.record.node, slot=slot.name, step=step, seconds=seconds)
+            steps[slot.record.node, slot.name, step.value] = max(0.0, now - since)
+    return {
+        **{name: {(): float(total)} for name, total in totals.items()},
+        **{name: {(label,): value for label, value in values} for name, values in by_label.items()},
+        "change_step_seconds": steps,
+    }

@@ -181,7 +181,7 @@ def _next_opening(settings: RolloutSettings, now: float) -> float | None:
     start = now - now % _MINUTE
     for count in range(1, _WEEK_MINUTES):
         moment = start + _MINUTE * count
-        if any(window.is_open(moment) for window in settings.windows):
+        if settings.windows and settings.is_open(moment):
             return moment
     return None
 

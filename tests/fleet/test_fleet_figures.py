@@ -16,7 +16,7 @@ from api.mig_outcome import Outcome
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 from fleet.figures.change_steps import ChangeStep, change_facts, step_of
 from fleet.figures.coordinator_metrics import CoordinatorMetrics
-from fleet.figures.fleet_figures import FleetFigures, NodeStep, figures
+from fleet.figures.fleet_figures import Figures, figures
 from fleet.figures.wait_ages import WaitAges
 from fleet.mig_node import MigNode, UnavailableReason
 from fleet.policy.assigned_layouts import Assignment
@@ -188,7 +188,7 @@ def test_what_a_node_without_a_request_waited_is_forgotten() -> None:
 # figures
 
 
-def shown(found: FleetFigures) -> dict[str, float]:
+def shown(found: Figures) -> dict[str, float]:
     """The metrics of a coordinator that leads, by name and the labels' values."""
     metrics = CoordinatorMetrics("1")
     metrics.shows(found)
@@ -289,8 +289,8 @@ PREFIX = "gpuscape_coordinator_"
 def everything() -> dict[str, exposition.Family]:
     """The coordinator's families with a series in each."""
     metrics = CoordinatorMetrics("1")
-    step = NodeStep(node="n1", slot="mig-slot-0", step=ChangeStep.TAKEN, seconds=1.0)
-    metrics.shows(FleetFigures(steps=(step,), policy=POLICY))
+    steps: dict[tuple[str, ...], float] = {("n1", "mig-slot-0", ChangeStep.TAKEN.value): 1.0}
+    metrics.shows({"change_step_seconds": steps, "policy_info": {(POLICY.revision,): 1}})
     return {
         name: family
         for name, family in exposition.parse(metrics.render()).items()

@@ -53,9 +53,7 @@ from exporters.gpuscape.node_view import GpuAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
 from fleet.figures.change_steps import ChangeStep
 from fleet.figures.coordinator_metrics import CoordinatorMetrics
-from fleet.figures.fleet_figures import FleetFigures, NodeStep
 from fleet.policy.assigned_layouts import Assignment
-from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollback_record import RollbackRecord
 from fleet.slot_gate import WaitReason
 from fleet.startup.startup_taint import StartupNode, StartupWait
@@ -318,25 +316,22 @@ class _Coordinator:
     def round(self) -> bytes:
         """What is served after one more change."""
         seconds = time.time() - self._began
-        policy = PolicyState(revision="5e1f", nodes={Assignment.WRITTEN: 3, Assignment.DUE: 1})
-        steps = (
-            NodeStep(node="h100-0", slot="mig-slot-0", step=ChangeStep.CHANGING, seconds=seconds),
-            NodeStep(node="a100-0", slot="mig-slot-1000", step=ChangeStep.STUCK, seconds=seconds),
-            NodeStep(node="v100-0", slot="mig-slot-1001", step=ChangeStep.LATE, seconds=9e3),
-        )
+        totals = {"leader": 1, "slots": 3, "slots_used": 1, "parked_nodes": 2}
+        totals |= {"stopped_rollouts": 1, "window_open": 1, "long_wait_seconds": 86400}
+        not_idle, slot = (WaitReason.NOT_IDLE.value,), (WaitReason.SLOT.value,)
         self._metrics.shows(
-            FleetFigures(
-                slots=3,
-                used=1,
-                parked=2,
-                stopped=1,
-                window_open=True,
-                long_wait_seconds=86400.0,
-                waiting={WaitReason.NOT_IDLE: 1, WaitReason.SLOT: 1},
-                oldest_seconds={WaitReason.NOT_IDLE: 90_000.0, WaitReason.SLOT: 1.0 + seconds},
-                steps=steps,
-                policy=policy,
-            )
+            {
+                **{name: {(): total} for name, total in totals.items()},
+                "waiting_nodes": {not_idle: 1, slot: 1},
+                "oldest_wait_seconds": {not_idle: 90_000.0, slot: 1.0 + seconds},
+                "policy_nodes": {(Assignment.WRITTEN.value,): 3, (Assignment.DUE.value,): 1},
+                "policy_info": {("5e1f",): 1},
+                "change_step_seconds": {
+                    ("h100-0", "mig-slot-0", ChangeStep.CHANGING.value): seconds,
+                    ("a100-0", "mig-slot-1000", ChangeStep.STUCK.value): seconds,
+                    ("v100-0", "mig-slot-1001", ChangeStep.LATE.value): 9e3,
+                },
+            }
         )
         new = StartupNode(node="t4-0", wait=StartupWait.NO_AGENT, seconds=2e3 + seconds)
         self._metrics.shows_startup((new,))
