@@ -7,7 +7,7 @@ The agent of the node writes it, and people and the fleet's views read it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -32,6 +32,8 @@ MOST_GPU_REASON: Final = 120
 """Characters of the reason for one GPU."""
 MOST_PODS: Final = 8
 """Pods that a status names at most."""
+NEVER_ADOPTED: Final = "never"
+"""Value of ``gpuscape.io/mig-adopt`` on a Node whose layout label belongs to another program."""
 TRIED_AGAIN_AT: Final = "; tried again at "
 """Words in a reason before the time of the next attempt, which ends it (RFC 3339)."""
 
@@ -203,6 +205,26 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 def desired_digest(source: RequestSource, text: str) -> str:
     """The status' ``desired_digest`` for the layout that ``source`` states in this text."""
     return hashlib.sha256(f"{source}:{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def admin_layout(
+    labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> tuple[RequestSource, str] | None:
+    """Source and text of the layout that the admin's keys of a Node state; None where none does.
+
+    No agent may write these keys. A label that belongs to another program states none.
+    """
+    if keys.MIG_LAYOUT in annotations:
+        return RequestSource.ANNOTATION, annotations[keys.MIG_LAYOUT]
+    label = labels.get(keys.MIG_CONFIG)
+    is_anothers = labels.get(keys.MIG_ADOPT) == NEVER_ADOPTED
+    return (RequestSource.LABEL, label) if label and not is_anothers else None
+
+
+def admin_digest(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Digest of the layout that the admin's keys of a Node state; empty where none does."""
+    stated = admin_layout(labels, annotations)
+    return desired_digest(*stated) if stated else ""
 
 
 def retry_time(reason: str) -> float | None:

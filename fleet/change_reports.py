@@ -16,7 +16,6 @@ from fleet.drain.drain_pod import DrainPod
 from fleet.figures.change_steps import change_facts
 from fleet.figures.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.fleet_figures import figures
-from fleet.figures.wait_ages import WaitAges
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
 from fleet.mig_node import DrainMode, MigNode
@@ -50,7 +49,6 @@ class ChangeReports:
         """``policy``: what the fleet policy is now."""
         self._events = events
         self._policy = policy
-        self._ages = WaitAges()
         self._metrics = metrics
         self._wall = wall
         self._logged = LogOnce()
@@ -96,14 +94,7 @@ class ChangeReports:
     def emptied(self, slot: SlotLease) -> None:
         """A Lease is emptied whose record nobody can read."""
         fields = {"slot": slot.name, "holder": slot.holder}
-        if slot.has_former_record:
-            log.info("former rollback record removed", extra=fields)
-        else:
-            log.warning("rollback record damaged", extra=fields)
-
-    def former_permit_removed(self, node: MigNode) -> None:
-        """A permit in the form before 0.1.0 was removed from a Node."""
-        log.info("former MIG permit removed", extra={"node": node.name})
+        log.warning("rollback record damaged", extra=fields)
 
     def evicted(self, record: RollbackRecord, pods: Collection[GpuPod]) -> None:
         """Pods of the device plugin were asked to leave."""
@@ -163,10 +154,7 @@ class ChangeReports:
             if is_stopped(counts, terms)
         }
         now = self._wall().timestamp()
-        oldest = self._ages.oldest(view.nodes, decision.waiting, now)
-        state = self._policy()
-        fleet_figures = figures(view, decision, terms, oldest=oldest, policy=state, now=now)
-        self._metrics.shows(fleet_figures)
+        self._metrics.shows(figures(view, decision, terms, policy=self._policy(), now=now))
         for name, counts in stopped.items():
             if self._logged.is_new((counts.failed, counts.in_row), ("stopped", name)):
                 fields = {"desired": counts.desired, "failed": counts.failed}
@@ -196,7 +184,6 @@ class ChangeReports:
 
     def stands_by(self) -> None:
         """Another coordinator acts, or not all has been read."""
-        self._ages.forget()
         self._metrics.stands_by()
 
     def _event(

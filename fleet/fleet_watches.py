@@ -13,7 +13,7 @@ from base.defects import Defects
 from fleet import gpu_pod
 from fleet.fleet_cache import FleetCache, FleetSource
 from fleet.slot_lease import is_slot, number_of
-from kube.api import LEASES, NODES, PODS, Api
+from kube.api import LEASES, NODES, PODS, Api, Object
 from kube.informer import Informer, ObjectGone, ObjectSeen, WatchEvent
 from kube.watched_sources import WatchedSources
 
@@ -43,16 +43,30 @@ class FleetWatches(WatchedSources[FleetSource]):
         ``changed`` is called after events that may change what is to be done; ``on_node`` gets
         every event of Nodes, whole.
         """
-        self._cache = cache
         self._changed = changed
-        self._on_node = on_node
+        take_node = self._taking(
+            FleetSource.NODES, cache.node, lambda gone: cache.node_gone(gone.name)
+        )
+        take_lease = self._taking(
+            FleetSource.SLOTS, cache.slot, lambda gone: cache.slot_gone(number_of(gone.name))
+        )
+        take_pod = self._taking(
+            FleetSource.PODS,
+            cache.pod,
+            lambda gone: cache.pod_gone(gone.namespace or "", gone.name),
+        )
+
+        def on_node_event(event: WatchEvent) -> None:
+            on_node(event)
+            take_node(event)
+
         informer = partial(Informer, api, uniform=uniform, defects=defects)
         informers = {
-            FleetSource.NODES: informer(NODES, self.take_node),
-            FleetSource.SLOTS: informer(LEASES, self.take_lease, namespace=namespace, keep=is_slot),
+            FleetSource.NODES: informer(NODES, on_node_event),
+            FleetSource.SLOTS: informer(LEASES, take_lease, namespace=namespace, keep=is_slot),
             FleetSource.PODS: informer(
                 PODS,
-                self.take_pod,
+                take_pod,
                 fields=_BOUND,
                 keep=lambda pod: gpu_pod.is_gpu_or_client_pod(pod, cache.terms),
             ),
@@ -64,38 +78,23 @@ class FleetWatches(WatchedSources[FleetSource]):
             connected=cache.begin_anew,
         )
 
-    def take_node(self, event: WatchEvent) -> None:
-        """Take an event of the watch of Nodes into the cache."""
-        self._on_node(event)
-        match event:
-            case ObjectSeen(object=seen):
-                if not self._cache.node(seen):
-                    return
-            case ObjectGone(name=name):
-                self._cache.node_gone(name)
-            case other:
-                self._connection(FleetSource.NODES, other)
-        self._changed()
+    def _taking(
+        self,
+        source: FleetSource,
+        take: Callable[[Object], object],
+        gone: Callable[[ObjectGone], None],
+    ) -> Callable[[WatchEvent], None]:
+        """Take the events of a watch; ``take`` gives False for what changes nothing."""
 
-    def take_lease(self, event: WatchEvent) -> None:
-        """Take an event of the watch of Leases into the cache."""
-        match event:
-            case ObjectSeen(object=seen):
-                self._cache.slot(seen)
-            case ObjectGone(name=name):
-                self._cache.slot_gone(number_of(name))
-            case other:
-                self._connection(FleetSource.SLOTS, other)
-        self._changed()
+        def on_event(event: WatchEvent) -> None:
+            match event:
+                case ObjectSeen(object=seen):
+                    if take(seen) is False:
+                        return
+                case ObjectGone():
+                    gone(event)
+                case other:
+                    self._connection(source, other)
+            self._changed()
 
-    def take_pod(self, event: WatchEvent) -> None:
-        """Take an event of the watch of pods into the cache."""
-        match event:
-            case ObjectSeen(object=seen):
-                if not self._cache.pod(seen):
-                    return
-            case ObjectGone(namespace=namespace, name=name):
-                self._cache.pod_gone(namespace or "", name)
-            case other:
-                self._connection(FleetSource.PODS, other)
-        self._changed()
+        return on_event

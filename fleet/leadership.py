@@ -18,15 +18,14 @@ from typing import Final
 
 from api import keys, limits, names
 from base.backoff import Backoff
-from base.errors import BadInput
 from base.log_once import LogOnce
 from fleet import rollout_memory
 from fleet.rollout_memory import RolloutMemory
+from fleet.status.coordinator_view import coordinator_view
 from kube import lease as leases
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.lease import LeaseStep, ObservedLease, next_step
-from kube.objects.typed_object import Metadata
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +110,10 @@ class Leadership:
             text = rollout_memory.encode(memory) if memory.rollouts else None
             try:
                 self._write(
-                    lease, leases.renewal(lease, wall_time=self._wall(), annotations={_KEY: text})
+                    lease,
+                    leases.renewal(
+                        lease, wall_time=self._wall(), annotations={keys.MIG_ROLLOUTS: text}
+                    ),
                 )
             except ApiError as error:
                 self._failed(error)
@@ -190,14 +192,10 @@ class Leadership:
             log.warning("API server's store rolled back", extra={"lease": names.COORDINATOR_LEASE})
             self._rolled_back()
         self._seen = leases.observe(self._seen, lease, self._clock())
-        notes = Metadata.from_object(lease["metadata"]).annotations
-        self.is_paused = notes.get(keys.MIG_PAUSED) == "true"
-        try:
-            self.memory = rollout_memory.decode(notes.get(_KEY, "")) or rollout_memory.EMPTY
-        except BadInput as error:
-            self.memory = rollout_memory.EMPTY
-            if _KEY in notes and self._logged.is_new(str(error), "memory"):
-                log.warning("memory of rollouts damaged", extra={"why": str(error)})
+        view = coordinator_view(lease)
+        self.is_paused, self.memory = view.is_paused, view.memory
+        if view.problem and self._logged.is_new(view.problem, "memory"):
+            log.warning("memory of rollouts damaged", extra={"why": view.problem})
 
     def _failed(self, error: ApiError) -> None:
         """Whatever was done of the request, the next beat reads the Lease first."""
@@ -213,6 +211,3 @@ class Leadership:
     @property
     def _holder(self) -> str:
         return "" if self._seen is None else self._seen.holder
-
-
-_KEY: Final = keys.MIG_ROLLOUTS

@@ -15,7 +15,12 @@ import msgspec
 from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation, names
 from api.mig_permit_annotation import MigPermitAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigStatusAnnotation, RequestSource, desired_digest
+from api.mig_status_annotation import (
+    MigStatusAnnotation,
+    RequestSource,
+    admin_digest,
+    admin_layout,
+)
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
 from kube.objects.node import Node
@@ -29,8 +34,6 @@ PAUSED_FOR_DRIVER: Final = "paused-for-driver-upgrade"
 without the label above. Source: NVIDIA k8s-driver-manager, cmd/driver-manager."""
 REBOOT: Final = "weave.works/kured-reboot-in-progress"
 """Annotation of kured while it reboots a node. Source: kured, cmd/kured/main.go."""
-_NEVER: Final = "never"
-"""Value of ``gpuscape.io/mig-adopt`` on a Node whose label is another program's."""
 _MOST_TEXT: Final = 128
 REMOVAL_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 
@@ -91,8 +94,6 @@ class MigNode:
     permit: MigPermitAnnotation | None = None
     permit_text: str | None = None
     """Text of the permit; None where there is none, not even a damaged one."""
-    has_former_permit: bool = False
-    """There is a permit in the form before 0.1.0, which nobody reads."""
     cordoned_for: str = ""
     """Id of the request for which we cordoned it, by our own mark; empty: there is none."""
     guards: tuple[str | None, ...] = (None,) * len(names.SCALE_DOWN_GUARDS)
@@ -108,8 +109,8 @@ class MigNode:
     def counts(self) -> bool:
         """Whether it has, or had, anything to do with MIG changes."""
         texts = (self.request, self.status, self.permit_text)
-        marks = (self.status_damaged, bool(self.cordoned_for), self.has_former_permit)
-        return any(marks) or any(text is not None for text in texts)
+        is_marked = self.status_damaged or bool(self.cordoned_for)
+        return is_marked or any(text is not None for text in texts)
 
     @property
     def is_judged(self) -> bool:
@@ -126,7 +127,6 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
     node = Node.from_object(seen)
     labels, notes = node.metadata.labels, node.metadata.annotations
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
-    source, text = _requested_layout(labels, notes)
     return MigNode(
         name=node.name,
         uid=node.metadata.uid,
@@ -135,14 +135,13 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         unschedulable=node.spec.unschedulable,
         keeps_cordon=keys.KEEP_CORDONED in notes,
         drain=notes.get(keys.DRAIN, ""),
-        rollout=_rollout(source, text),
-        desired_digest=desired_digest(source, text) if text else "",
+        rollout=_rollout(admin_layout(labels, notes)),
+        desired_digest=admin_digest(labels, notes),
         request=mig_request_annotation.FORMAT.readable(notes.get(keys.MIG_REQUEST)),
         status=status,
         status_damaged=status is None and keys.MIG_STATUS in notes,
         permit=mig_permit_annotation.FORMAT.readable(notes.get(keys.MIG_PERMIT)),
         permit_text=notes.get(keys.MIG_PERMIT),
-        has_former_permit=keys.FORMER_MIG_PERMIT in notes,
         cordoned_for=notes.get(keys.MIG_CORDON, ""),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=_deploy(labels),
@@ -151,21 +150,11 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
     )
 
 
-def _requested_layout(
-    labels: Mapping[str, str], notes: Mapping[str, str]
-) -> tuple[RequestSource, str]:
-    """Source and text of the layout that the admin asks for; no text: none.
-
-    No agent may write these keys.
-    """
-    if keys.MIG_LAYOUT in notes:
-        return RequestSource.ANNOTATION, notes[keys.MIG_LAYOUT]
-    is_anothers = labels.get(keys.MIG_ADOPT) == _NEVER
-    return RequestSource.LABEL, "" if is_anothers else labels.get(keys.MIG_CONFIG, "")
-
-
-def _rollout(source: RequestSource, text: str) -> str:
+def _rollout(stated: tuple[RequestSource, str] | None) -> str:
     """Name of the rollout of this layout, which fits into a record."""
+    if stated is None:
+        return ""
+    source, text = stated
     if len(text) > _MOST_TEXT:
         text = f"{text[:_MOST_TEXT]}… {hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return f"{source}:{text}" if text else ""

@@ -36,24 +36,21 @@ def proceed_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
 
 def pause_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that pauses labels of the GPU operator which are still as the record has them."""
-    present = dict(node.deploy)
-    return _patch(
-        node,
-        labels={
-            label: PAUSED for label, value in record.labels.items() if present.get(label) == value
-        },
-    )
+    paused = [label for label, value in node.deploy if record.labels.get(label) == value]
+    return _patch(node, labels=dict.fromkeys(paused, PAUSED))
 
 
 def resume_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that puts back labels of the GPU operator which are still paused."""
-    present = dict(node.deploy)
-    return _patch(
-        node,
-        labels={
-            label: value for label, value in record.labels.items() if present.get(label) == PAUSED
-        },
-    )
+    return _patch(node, labels=_paused_labels(node, record))
+
+
+def _paused_labels(node: MigNode, record: RollbackRecord) -> dict[str, str]:
+    return {
+        label: record.labels[label]
+        for label, value in node.deploy
+        if label in record.labels and value == PAUSED
+    }
 
 
 def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
@@ -69,11 +66,7 @@ def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
         for guard, value in zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)
         if guard in record.guards and value == GUARD and record.guards[guard] != GUARD
     }
-    labels = {
-        label: record.labels[label]
-        for label, value in node.deploy
-        if label in record.labels and value == PAUSED
-    }
+    labels = _paused_labels(node, record)
     spec: dict[str, Any] = {}
     if is_ours:
         notes[keys.MIG_PERMIT] = None
@@ -87,11 +80,6 @@ def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     if not notes and not labels:
         return {}
     return _patch(node, annotations=notes, labels=labels) | spec
-
-
-def former_permit_patch(node: MigNode) -> Mapping[str, Any]:
-    """Patch that removes a permit in the form before 0.1.0."""
-    return _patch(node, annotations={keys.FORMER_MIG_PERMIT: None})
 
 
 def _has_our_guards(node: MigNode, record: RollbackRecord) -> bool:

@@ -39,8 +39,6 @@ class SlotLease:
     record: RollbackRecord | None = None
     damaged: bool = False
     """Whether somebody has the Lease, and there is no record that can be read."""
-    has_former_record: bool = False
-    """There is a record in the form before 0.1.0, which nobody reads."""
 
     @property
     def name(self) -> str:
@@ -65,12 +63,13 @@ def slot_name(number: int) -> str:
 
 def is_slot(lease: Object) -> bool:
     """Whether it is one of these Leases, by its name."""
-    return _number(lease["metadata"]["name"]) is not None
+    return number_of(lease["metadata"]["name"]) >= 0
 
 
 def number_of(name: str) -> int:
-    """Number of one of these Leases, by its name."""
-    return _number(name) or 0
+    """Number of one of these Leases, by its name; -1 for another Lease."""
+    match = re.fullmatch(rf"{re.escape(names.SLOT_LEASE_PREFIX)}(0|[1-9][0-9]{{0,5}})", name)
+    return -1 if match is None else int(match[1])
 
 
 def slot_of(seen: Object) -> SlotLease:
@@ -79,9 +78,7 @@ def slot_of(seen: Object) -> SlotLease:
     ``seen`` is one of these Leases.
     """
     lease = Lease.from_object(seen)
-    annotations = lease.metadata.annotations
-    text = annotations.get(keys.MIG_ROLLBACK_RECORD)
-    has_former_record = keys.FORMER_MIG_ROLLBACK_RECORD in annotations
+    text = lease.metadata.annotations.get(keys.MIG_ROLLBACK_RECORD)
     record = None
     if text is not None:
         with suppress(BadInput):
@@ -92,8 +89,7 @@ def slot_of(seen: Object) -> SlotLease:
         version=lease.metadata.resource_version,
         holder=holder,
         record=record,
-        damaged=record is None and bool(holder or text is not None or has_former_record),
-        has_former_record=has_former_record,
+        damaged=record is None and bool(holder or text is not None),
     )
 
 
@@ -133,17 +129,9 @@ def freed(slot: SlotLease, now: datetime) -> Object:
 
 
 def _patch(slot: SlotLease, holder: str, record: RollbackRecord | None, now: datetime) -> Object:
-    annotations: dict[str, str | None] = {
-        keys.MIG_ROLLBACK_RECORD: None if record is None else rollback_record.encode(record)
-    }
-    if slot.has_former_record:
-        annotations[keys.FORMER_MIG_ROLLBACK_RECORD] = None
+    text = None if record is None else rollback_record.encode(record)
+    annotations = {keys.MIG_ROLLBACK_RECORD: text}
     return {
         "metadata": {"resourceVersion": slot.version, "annotations": annotations},
         "spec": {"holderIdentity": holder, "renewTime": leases.micro_time(now)},
     }
-
-
-def _number(name: str) -> int | None:
-    match = re.fullmatch(rf"{re.escape(names.SLOT_LEASE_PREFIX)}(0|[1-9][0-9]{{0,5}})", name)
-    return None if match is None else int(match[1])

@@ -17,6 +17,7 @@ from api import keys
 from api.device_names import DRA_DRIVER
 from api.mig_status_annotation import (
     MOST_REASON,
+    NEVER_ADOPTED,
     VERSION,
     MigPhase,
     MigStatusAnnotation,
@@ -53,7 +54,7 @@ class Adoption(StrEnum):
     """A label from before is obeyed from the moment on when the GPUs have its layout."""
     ANY = "any"
     """The label is obeyed, and the GPUs are changed for it."""
-    NEVER = "never"
+    NEVER = NEVER_ADOPTED
     """No value of the label is obeyed: it belongs to another program."""
 
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from base.text import rfc3339
 from fleet.figures.change_steps import step_of
+from fleet.mig_node import MigNode
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, GateDecision, WaitReason, is_stopped
@@ -20,13 +22,12 @@ def figures(
     decision: GateDecision,
     terms: RolloutSettings,
     *,
-    oldest: Mapping[WaitReason, float],
     policy: PolicyState | None,
     now: float,
 ) -> Figures:
-    """Figures of a coordinator that leads, after a round. ``now``: seconds since 1970.
+    """Figures of a coordinator that leads, after a round.
 
-    ``oldest``: seconds of the longest wait, by reason; ``policy``: None where none is followed.
+    ``policy``: None where none is followed; ``now``: seconds since 1970.
     """
     used = [slot for slot in view.slots if not slot.is_free]
     totals = {
@@ -41,7 +42,7 @@ def figures(
     }
     by_label: dict[str, Iterable[tuple[str, float]]] = {
         "waiting_nodes": Counter(decision.waiting.values()).items(),
-        "oldest_wait_seconds": oldest.items(),
+        "oldest_wait_seconds": oldest_waits(view.nodes, decision.waiting, now).items(),
     }
     if policy is not None:
         totals |= {"policy_refused": bool(policy.problem), "policy_paused": policy.is_paused}
@@ -57,3 +58,20 @@ def figures(
         **{name: {(label,): value for label, value in values} for name, values in by_label.items()},
         "change_step_seconds": steps,
     }
+
+
+def oldest_waits(
+    nodes: Mapping[str, MigNode], waiting: Mapping[str, WaitReason], now: float
+) -> dict[WaitReason, float]:
+    """Longest wait of a node in seconds, by the reason that it has now.
+
+    It counts from when the node's request was first made, whatever slots it has had since; 0 where
+    that cannot be read.
+    """
+    longest: dict[WaitReason, float] = {}
+    for name, reason in waiting.items():
+        request = nodes[name].request
+        since = None if request is None else rfc3339.unix_seconds(request.since)
+        seconds = 0.0 if since is None else max(0.0, now - since)
+        longest[reason] = max(longest.get(reason, 0.0), seconds)
+    return longest

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from api import keys
 from api.mig_outcome import Outcome
-from api.mig_status_annotation import MigPhase
+from api.mig_status_annotation import NEVER_ADOPTED, MigPhase
 from fleet import node_patches
 from fleet.policy.assigned_layouts import Assignment
 from fleet.rollback_record import RollbackRecord
@@ -28,8 +28,6 @@ from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.standing import policy_command
 from fleet.turns.change_progress import is_asking, is_changing, may_have_begun, reported_end
 
-_NEVER: Final = "never"
-"""Value of ``gpuscape.io/mig-adopt`` on a Node whose layout label belongs to another program."""
 _CONFIG_MAPS: Final = "configmaps"
 _TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 
@@ -133,7 +131,7 @@ def _desired_keys(facts: NodeChangeFacts) -> Iterator[tuple[str, str]]:
     if keys.MIG_LAYOUT in annotations:
         yield keys.MIG_LAYOUT, annotations[keys.MIG_LAYOUT]
     label, status = labels.get(keys.MIG_CONFIG, ""), facts.node.status
-    is_anothers = labels.get(keys.MIG_ADOPT) == _NEVER
+    is_anothers = labels.get(keys.MIG_ADOPT) == NEVER_ADOPTED
     is_unadopted = status is not None and status.unadopted == label
     if label and not is_anothers and not is_unadopted:
         yield keys.MIG_CONFIG, label

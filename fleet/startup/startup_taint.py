@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from api import keys, mig_status_annotation
-from api.mig_status_annotation import MigPhase, RequestSource, desired_digest
+from api.mig_status_annotation import MigPhase, admin_digest
 from base.text import rfc3339
 from kube.api import Object
 from kube.objects.node import Node
@@ -130,7 +130,7 @@ def startup_wait(metadata: Metadata, policy: PolicyWord) -> StartupWait:
         unknown = policy is PolicyWord.UNKNOWN
         return StartupWait.POLICY_UNKNOWN if unknown else StartupWait.POLICY_DUE
     is_in_change = keys.MIG_PERMIT in notes or keys.MIG_REQUEST in notes
-    digest = _desired_digest(labels, notes)
+    digest = admin_digest(labels, notes)
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
     if status is None:
         if is_in_change:
@@ -144,11 +144,3 @@ def startup_wait(metadata: Metadata, policy: PolicyWord) -> StartupWait:
     is_there = status.desired_digest == digest if digest else True
     is_judged = is_there and status.phase == (MigPhase.UNCHANGED if digest else MigPhase.IDLE)
     return StartupWait.READY if is_judged else StartupWait.NOT_JUDGED
-
-
-def _desired_digest(labels: Mapping[str, str], notes: Mapping[str, str]) -> str:
-    """Digest of the layout that the Node asks for; empty where it asks for none."""
-    if keys.MIG_LAYOUT in notes:
-        return desired_digest(RequestSource.ANNOTATION, notes[keys.MIG_LAYOUT])
-    label = labels.get(keys.MIG_CONFIG, "")
-    return desired_digest(RequestSource.LABEL, label) if label else ""

@@ -10,12 +10,7 @@ from typing import Final, TypeVar
 from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation
 from api.mig_permit_annotation import MigPermitAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import (
-    MigPhase,
-    MigStatusAnnotation,
-    RequestSource,
-    desired_digest,
-)
+from api.mig_status_annotation import MigPhase, MigStatusAnnotation, admin_digest
 from base.errors import BadInput
 from fleet.startup.startup_taint import is_tainted
 from kube.amounts.gpu_amounts import gpu_amounts
@@ -25,8 +20,6 @@ _NONE: Final = "-"
 UNJUDGED: Final = "unjudged"
 """Shown instead of the phase while the agent's status is about an earlier request."""
 _OTHER_VERSION: Final = "written by another major version of gpuscape"
-_NEVER: Final = "never"
-"""Value of ``gpuscape.io/mig-adopt`` on a Node whose layout label belongs to another program."""
 _SETTLED: Final = (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
 
 T = TypeVar("T")
@@ -168,15 +161,11 @@ def _is_stale(
 
     A label that the status shows as not obeyed may be one that the agent has judged.
     """
-    text, label = annotations.get(keys.MIG_LAYOUT), labels.get(keys.MIG_CONFIG, "")
-    if text is not None:
-        digest = desired_digest(RequestSource.ANNOTATION, text)
-    elif label and labels.get(keys.MIG_ADOPT) != _NEVER:
-        digest = desired_digest(RequestSource.LABEL, label)
-    else:
-        digest = ""
+    digest, label = admin_digest(labels, annotations), labels.get(keys.MIG_CONFIG, "")
     if status.phase == MigPhase.UNCHANGED:
         return not digest or status.desired_digest not in ("", digest)
     if status.phase == MigPhase.IDLE:
         return bool(digest)
-    return status.phase == MigPhase.UNADOPTED and (text is not None or status.unadopted != label)
+    return status.phase == MigPhase.UNADOPTED and (
+        keys.MIG_LAYOUT in annotations or status.unadopted != label
+    )
