@@ -94,7 +94,14 @@ class ChangeReports:
     def emptied(self, slot: SlotLease) -> None:
         """A Lease is emptied whose record nobody can read."""
         fields = {"slot": slot.name, "holder": slot.holder}
-        log.warning("rollback record damaged", extra=fields)
+        if slot.has_former_record:
+            log.info("former rollback record removed", extra=fields)
+        else:
+            log.warning("rollback record damaged", extra=fields)
+
+    def former_permit_removed(self, node: MigNode) -> None:
+        """A permit in the form before 0.1.0 was removed from a Node."""
+        log.info("former MIG permit removed", extra={"node": node.name})
 
     def evicted(self, record: RollbackRecord, pods: Collection[GpuPod]) -> None:
         """Pods of the device plugin were asked to leave."""

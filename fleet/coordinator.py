@@ -22,7 +22,7 @@ from base.backoff import Backoff
 from base.defects import Defects
 from base.errors import BadInput
 from base.log_once import LogOnce
-from fleet import rollback_record, slot_gate, slot_lease
+from fleet import node_patches, rollback_record, slot_gate, slot_lease
 from fleet.change_effects import (
     CountEnd,
     EvaluateDrain,
@@ -39,10 +39,11 @@ from fleet.change_reports import ChangeReports
 from fleet.drain.drain_view import evaluate_drain
 from fleet.drain.gpu_usage import GpuUsage, usage_of
 from fleet.fleet_cache import FleetCache
+from fleet.former_annotations import former_permits, may_be_emptied
 from fleet.gpu_pod import GpuPod, gpu_pod_of, is_gpu_or_client_pod
 from fleet.leadership import Leadership
 from fleet.mig_change import CALLED_OFF, ChangeView, DrainEvaluation, next_effect
-from fleet.mig_node import DrainMode
+from fleet.mig_node import DrainMode, MigNode
 from fleet.new_rollback_records import record_for_request, record_from_permit
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import is_counted, with_end, without_ended
@@ -131,9 +132,10 @@ class Coordinator:
         for change in changes:
             effects += self._advance(change, now)
         for slot in view.slots:
-            node = view.nodes.get(slot.holder)
-            if slot.damaged and (node is None or node.permit_text is None):
+            if slot.damaged and may_be_emptied(view, slot):
                 effects += self._attempt(slot.name, now, partial(self._clear, slot))
+        for node in former_permits(view):
+            effects += self._attempt(node.name, now, partial(self._remove_former_permit, node))
         view = self._view()  # anew: slots that were freed just now can be given away
         decision = slot_gate.decide(view, self._terms, self._turns, now)
         for take in decision.take:
@@ -323,6 +325,11 @@ class Coordinator:
         """Empty a Lease whose record nobody can read; its node's permit is undone by itself."""
         self._reports.emptied(slot)
         self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+        return True
+
+    def _remove_former_permit(self, node: MigNode) -> bool:
+        self._cache.node(self._api.patch(NODES, node.name, node_patches.former_permit_patch(node)))
+        self._reports.former_permit_removed(node)
         return True
 
     def _park(self, slot: SlotLease) -> None:

@@ -94,6 +94,8 @@ class MigNode:
     permit: MigPermitAnnotation | None = None
     permit_text: str | None = None
     """Text of the permit; None where there is none, not even a damaged one."""
+    has_former_permit: bool = False
+    """There is a permit in the form before 0.1.0, which nobody reads."""
     cordoned_for: str = ""
     """Id of the request for which we cordoned it, by our own mark; empty: there is none."""
     guards: tuple[str | None, ...] = (None,) * len(names.SCALE_DOWN_GUARDS)
@@ -109,8 +111,8 @@ class MigNode:
     def counts(self) -> bool:
         """Whether it has, or had, anything to do with MIG changes."""
         texts = (self.request, self.status, self.permit_text)
-        is_marked = self.status_damaged or bool(self.cordoned_for)
-        return is_marked or any(text is not None for text in texts)
+        marks = (self.status_damaged, bool(self.cordoned_for), self.has_former_permit)
+        return any(marks) or any(text is not None for text in texts)
 
     @property
     def is_judged(self) -> bool:
@@ -142,6 +144,7 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         status_damaged=status is None and keys.MIG_STATUS in notes,
         permit=mig_permit_annotation.FORMAT.readable(notes.get(keys.MIG_PERMIT)),
         permit_text=notes.get(keys.MIG_PERMIT),
+        has_former_permit=keys.FORMER_MIG_PERMIT in notes,
         cordoned_for=notes.get(keys.MIG_CORDON, ""),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=_deploy(labels),

@@ -82,6 +82,11 @@ def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     return _patch(node, annotations=notes, labels=labels) | spec
 
 
+def former_permit_patch(node: MigNode) -> Mapping[str, Any]:
+    """Patch that removes a permit in the form before 0.1.0."""
+    return _patch(node, annotations={keys.FORMER_MIG_PERMIT: None})
+
+
 def _has_our_guards(node: MigNode, record: RollbackRecord) -> bool:
     """Whether the cordon was written, by its annotations without the permit: people may delete it.
 

@@ -39,6 +39,8 @@ class SlotLease:
     record: RollbackRecord | None = None
     damaged: bool = False
     """Whether somebody has the Lease, and there is no record that can be read."""
+    has_former_record: bool = False
+    """There is a record in the form before 0.1.0, which nobody reads."""
 
     @property
     def name(self) -> str:
@@ -78,7 +80,9 @@ def slot_of(seen: Object) -> SlotLease:
     ``seen`` is one of these Leases.
     """
     lease = Lease.from_object(seen)
-    text = lease.metadata.annotations.get(keys.MIG_ROLLBACK_RECORD)
+    annotations = lease.metadata.annotations
+    text = annotations.get(keys.MIG_ROLLBACK_RECORD)
+    has_former_record = keys.FORMER_MIG_ROLLBACK_RECORD in annotations
     record = None
     if text is not None:
         with suppress(BadInput):
@@ -89,7 +93,8 @@ def slot_of(seen: Object) -> SlotLease:
         version=lease.metadata.resource_version,
         holder=holder,
         record=record,
-        damaged=record is None and bool(holder or text is not None),
+        damaged=record is None and bool(holder or text is not None or has_former_record),
+        has_former_record=has_former_record,
     )
 
 
@@ -131,6 +136,8 @@ def freed(slot: SlotLease, now: datetime) -> Object:
 def _patch(slot: SlotLease, holder: str, record: RollbackRecord | None, now: datetime) -> Object:
     text = None if record is None else rollback_record.encode(record)
     annotations = {keys.MIG_ROLLBACK_RECORD: text}
+    if slot.has_former_record:
+        annotations[keys.FORMER_MIG_ROLLBACK_RECORD] = None
     return {
         "metadata": {"resourceVersion": slot.version, "annotations": annotations},
         "spec": {"holderIdentity": holder, "renewTime": leases.micro_time(now)},
