@@ -132,7 +132,7 @@ def _start(
         client,
         cache,
         leadership,
-        terms=settings.terms,
+        terms=settings,
         events=events,
         shows=lambda unlisted: metrics.shows_unlisted(unlisted.values()),
     )
@@ -140,7 +140,7 @@ def _start(
         client,
         cache,
         leadership,
-        terms=settings.terms,
+        terms=settings,
         reports=ChangeReports(events, metrics, policy=lambda: policy.state),
         drains=lambda: policy.drains,
         namespace=settings.namespace,

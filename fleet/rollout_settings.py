@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from base.settings import setting_kinds as kinds
+from base.settings.common_settings import duration, flag
+from base.settings.option import fixed, setting
 from base.settings.setting_kinds import SettingKind
 from fleet.drain.drain_plan import DrainSettings
 from fleet.mig_node import DrainMode
+from fleet.slot_lease import MOST_SLOTS
 
 _DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW: Final = re.compile(
@@ -82,43 +86,118 @@ WINDOWS = SettingKind(
 class RolloutSettings:
     """Settings of rollouts. Times are seconds."""
 
-    slots: int = 1
-    """Nodes in change at once; 0: none begins."""
-    drain: DrainMode = DrainMode.WAIT
-    """How pods leave where the Node has no annotation of its own."""
-    evictions: DrainSettings = field(default_factory=DrainSettings)
-    """Rules for evictions, and how long all pods may take to leave."""
-    canary_seconds: float = 600.0
-    """Time from a rollout's first success to its second node."""
-    failures_in_row: int = 2
-    """Nodes: a rollout with so many stops for :attr:`row_seconds`."""
-    failures_in_all: int = 3
-    """Nodes: a rollout with so many stops until a person resumes it."""
-    row_seconds: float = 120.0
-    """How long such a rollout stops; doubled with each further node that fails in the row."""
-    most_away: int = 5
-    """A rollout stops while more of its nodes are not available."""
-    windows: tuple[Window, ...] = ()
-    """Times at which changes may begin; empty: at any time."""
-    settle_seconds: float = 5.0
-    """Time from the cordon to the second look: pods that are being bound show up meanwhile."""
-    most_cordoned: int = 0
-    """Nodes that may wait behind a cordon for their pods."""
-    cordoned_seconds: float = 86400.0
-    """How long such a node waits; then all is undone, and it stays as it is for as long again."""
-    hold_seconds: float = 120.0
-    """How long a cordoned node waits to be idle again, and for its permit; then all is undone."""
-    end_seconds: float = 900.0
-    """Time from go to the request's end; then the change counts as failed, and the node stays."""
-    register_seconds: float = 60.0
-    """Time from a restart of the device plugin to what it is to offer."""
-    restarts: int = 3
-    called_off_seconds: float = 3600.0
+    slots: int = setting(
+        1,
+        kinds.count_kind(MOST_SLOTS),
+        "Nodes in change at the same time; 0: no change begins, and running ones end.",
+        subject="Rollouts",
+    )
+    canary_seconds: float = duration(
+        600.0, "0s", "Time from a rollout's first success until its other nodes may begin."
+    )
+    failures_in_row: int = setting(
+        2,
+        kinds.count_kind(1000),
+        "A rollout stops for 2 minutes when this many of its nodes have failed in a row; then one"
+        " node is tried alone.",
+    )
+    failures_in_all: int = setting(
+        3, kinds.count_kind(1000), "A rollout stops when this many of its nodes have failed."
+    )
+    most_away: int = setting(
+        5,
+        kinds.count_kind(100_000),
+        "A rollout stops while more than this many of its nodes are not ready, cordoned by others,"
+        " upgraded or rebooted; up to this number they are skipped.",
+        name="unavailable-limit",
+    )
+    windows: tuple[Window, ...] = setting(
+        (),
+        WINDOWS,
+        "Days and times, UTC, at which changes may begin.",
+        unset="at any time",
+        name="window",
+    )
+    drain: DrainMode = setting(
+        DrainMode.WAIT,
+        kinds.member_kind(DrainMode),
+        "How pods leave before a change, unless the Node's annotation gpuscape.io/drain sets it.",
+    )
+    ignore_autoscaler_marks: bool = flag(
+        "Evict also pods that an autoscaler must not evict: with karpenter.sh/do-not-disrupt, or"
+        " with cluster-autoscaler.kubernetes.io/safe-to-evict: false."
+    )
+    most_cordoned: int = setting(
+        0,
+        kinds.count_kind(MOST_SLOTS),
+        "Nodes that may wait for their pods while cordoned, with drain set to cordon; each has a"
+        " slot meanwhile.",
+        name="cordoned-nodes",
+    )
+
+    settle_seconds: float = duration(
+        5.0,
+        "100ms",
+        "Time from the cordon to the second check of the node's pods.",
+        subject="Times of one change",
+    )
+    hold_seconds: float = duration(
+        120.0,
+        "10s",
+        "How long a cordoned node waits to be idle again; then everything is reverted.",
+        name="hold-deadline",
+    )
+    cordoned_seconds: float = duration(
+        86400.0,
+        "1m",
+        "How long a cordoned node waits for its pods; then everything is reverted, and the node is"
+        " not cordoned again for the same time.",
+        name="cordoned-deadline",
+    )
+    end_seconds: float = duration(
+        900.0,
+        "1m",
+        "Time from the permit to proceed until the agent reports the outcome. After it the change"
+        " counts as failed, and the node stays as it is until the report comes. The slot is free"
+        " after a third of it, for one such node of a rollout at a time.",
+        name="change-deadline",
+    )
+    register_seconds: float = duration(
+        60.0,
+        "5s",
+        "Time from a restart of the device plugin until the node offers its resources; it is"
+        " restarted up to three times.",
+        name="register-deadline",
+    )
+    retry_seconds: float = duration(
+        60.0,
+        "1s",
+        "Time between a node's first and second attempt for the same layout; it doubles up to an"
+        " hour.",
+    )
+    long_wait_seconds: float = duration(
+        86400.0,
+        "1m",
+        "A node that waits longer than this for its change raises an alert; this has no other"
+        " effect.",
+    )
+
+    restarts: int = fixed(3)
+    """Restarts of the device plugin after one change."""
+    row_seconds: float = fixed(120.0)
+    """How long a rollout stops by failures in a row; doubled with each further node in it."""
+    called_off_seconds: float = fixed(3600.0)
     """Time from a change that a person called off to the node's next."""
-    retry_seconds: float = 60.0
-    """Time from an undone attempt to the node's next; it doubles up to an hour."""
-    long_wait_seconds: float = 86400.0
-    """A node that waits longer for its change raises an alert; nothing else comes of it."""
+    drain_seconds: float = fixed(900.0)
+    """How long all pods may take to leave."""
+
+    @property
+    def evictions(self) -> DrainSettings:
+        """Rules for evictions."""
+        return DrainSettings(
+            ignore_autoscaler_marks=self.ignore_autoscaler_marks,
+            deadline_seconds=self.drain_seconds,
+        )
 
     def is_open(self, now: float) -> bool:
         """Whether the maintenance windows let changes begin at this second since 1970."""

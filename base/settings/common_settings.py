@@ -25,9 +25,16 @@ def optional_path(
     return setting(None, kinds.PATH, help, subject=subject, unset=unset, variables=variables)
 
 
-def duration(default: float, least: str, help: str, *, subject: str = "") -> float:  # noqa: A002
+def duration(
+    default: float,
+    least: str,
+    help: str,  # noqa: A002
+    *,
+    subject: str = "",
+    name: str = "",
+) -> float:
     """Declare a time in seconds, at least ``least`` and at most a day."""
-    return setting(default, kinds.duration_kind(least), help, subject=subject)
+    return setting(default, kinds.duration_kind(least), help, subject=subject, name=name)
 
 
 def kubeconfig(

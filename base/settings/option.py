@@ -24,16 +24,26 @@ def setting(
     subject: str = "",
     unset: str = "",
     variables: tuple[str, ...] = (),
+    name: str = "",
 ) -> Value:
     """Declare one setting: the default value of its field in a dataclass.
 
     ``help`` is one sentence or more, for help texts and the configuration page. ``subject`` is a
     heading in help texts, from this setting to the next one that has a subject. ``unset`` says
     what applies when nobody sets it and the default is None or empty. ``variables`` of other
-    origin, such as ``POD_NAME``, are read after our own.
+    origin, such as ``POD_NAME``, are read after our own. ``name`` is what people write, where that
+    is not the field's name.
     """
-    spec = SettingSpec(kind=kind, help=help, subject=subject, unset=unset, variables=variables)
+    spec = SettingSpec(
+        kind=kind, help=help, subject=subject, unset=unset, variables=variables, name=name
+    )
     field: Any = dataclasses.field(default=default, metadata={_METADATA: spec})
+    return field  # type: ignore[no-any-return]  # dataclass takes the default out of it
+
+
+def fixed(value: Value) -> Value:
+    """Declare a field of settings that nobody sets, and that a test may replace."""
+    field: Any = dataclasses.field(default=value, metadata={_METADATA: None})
     return field  # type: ignore[no-any-return]  # dataclass takes the default out of it
 
 
@@ -46,6 +56,7 @@ class SettingSpec:
     subject: str
     unset: str
     variables: tuple[str, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +73,7 @@ class Option:
     @property
     def name(self) -> str:
         """Key in the file and, after two dashes, the flag: the field without its unit."""
-        word = self.field
+        word = self.spec.name or self.field
         for unit in _UNITS:
             word = word.removesuffix(unit)
         return word.replace("_", "-")
@@ -100,7 +111,9 @@ def declared_options(settings: type) -> tuple[Option, ...]:
     """
     options, subject = list[Option](), ""
     for field in dataclasses.fields(settings):
-        spec = field.metadata.get(_METADATA)
+        spec = field.metadata.get(_METADATA, field)
+        if spec is None:
+            continue
         if not isinstance(spec, SettingSpec):
             raise TypeError(f"{settings.__name__}.{field.name} is not declared by setting()")
         subject = spec.subject or subject

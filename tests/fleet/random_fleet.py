@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from api import keys, names
 from api.state_annotation import pod_key
-from fleet.drain.drain_plan import DrainSettings
 from fleet.rollout_settings import LONGEST_RETRY_SECONDS, PAUSED, RolloutSettings
 from fleet.slot_gate import FleetView, GateDecision, WaitReason
 from kube.api import LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, Object
@@ -114,7 +113,7 @@ class RandomFleet(Cluster):
             hold_seconds=40.0,
             register_seconds=20.0,
             end_seconds=200.0,
-            evictions=DrainSettings(deadline_seconds=120.0),
+            drain_seconds=120.0,
             failures_in_row=draw.choice((2, 1000)) if how.failing else 1000,
             row_seconds=600.0,  # so that the judge, who has to wait for counts, sees it too
             failures_in_all=draw.choice((3, 5)) if how.failing else 1000,

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from base.errors import BadInput
 from fleet.coordinator_settings import COORDINATOR_SETTINGS, CoordinatorSettings
 from fleet.drain.drain_plan import DrainSettings
+from fleet.mig_node import DrainMode
 from fleet.rollout_settings import RolloutSettings, parse_windows
 
 
@@ -15,11 +18,17 @@ def load(**flags: str) -> CoordinatorSettings:
     return COORDINATOR_SETTINGS.load({it.replace("_", "-"): flags[it] for it in flags}, {})
 
 
-def test_the_defaults_are_those_of_the_terms() -> None:
-    assert load().terms == RolloutSettings()
+def rollouts(settings: RolloutSettings) -> dict[str, object]:
+    """The part that is about rollouts."""
+    names = (field.name for field in fields(RolloutSettings))
+    return {name: getattr(settings, name) for name in names}
 
 
-def test_what_is_set_becomes_terms() -> None:
+def test_the_defaults_are_those_of_rollouts() -> None:
+    assert rollouts(load()) == rollouts(RolloutSettings())
+
+
+def test_what_is_set_becomes_settings_of_rollouts() -> None:
     settings = load(
         slots="3",
         window="mon-fri 22:00-05:00",
@@ -29,14 +38,16 @@ def test_what_is_set_becomes_terms() -> None:
         gpu_resources="nvidia.com/",
         ignore_autoscaler_marks="true",
     )
-    assert settings.terms == RolloutSettings(
-        slots=3,
-        windows=parse_windows("mon-fri 22:00-05:00"),
-        drain=settings.drain,
-        canary_seconds=60,
-        evictions=DrainSettings(ignore_autoscaler_marks=True),
+    assert rollouts(settings) == rollouts(
+        RolloutSettings(
+            slots=3,
+            windows=parse_windows("mon-fri 22:00-05:00"),
+            drain=DrainMode.EVICT,
+            canary_seconds=60,
+            ignore_autoscaler_marks=True,
+        )
     )
-    assert settings.terms.drain == "evict"
+    assert settings.evictions == DrainSettings(ignore_autoscaler_marks=True)
     assert settings.pod_terms.plugins == (("app", "plugin"), ("x/y", "z"))
     assert settings.pod_terms.resources == ("nvidia.com/",)
 

@@ -16,7 +16,6 @@ import pytest
 
 from api import keys, names
 from fleet.coordinator import Coordinator
-from fleet.drain.drain_plan import DrainSettings
 from fleet.fleet_cache import FleetCache
 from fleet.leadership import Leadership
 from fleet.rollout_memory import RolloutMemory
@@ -318,7 +317,7 @@ def storm(seed: int) -> None:
         end_seconds=120,
         hold_seconds=40,
         register_seconds=20,
-        evictions=DrainSettings(deadline_seconds=60),
+        drain_seconds=60,
         failures_in_row=100,
         failures_in_all=1000,
     )

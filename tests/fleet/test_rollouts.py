@@ -10,7 +10,6 @@ import pytest
 
 from api import keys, names
 from api.state_annotation import pod_key
-from fleet.drain.drain_plan import DrainSettings
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import PAUSED, RolloutSettings, parse_windows
 from fleet.slot_lease import is_slot
@@ -521,7 +520,7 @@ def test_a_pod_that_an_autoscaler_may_not_evict_for_ten_minutes_is_evicted_after
 
 def test_a_budget_that_lets_one_node_go_lets_no_part_of_another_nodes_pods_go() -> None:
     """Both nodes are judged before either one's pods are evicted."""
-    cluster = Cluster(nodes=2, terms=replace(QUICK, evictions=DrainSettings(deadline_seconds=60)))
+    cluster = Cluster(nodes=2, terms=replace(QUICK, drain_seconds=60))
     budget = {"metadata": {"name": "keep"}, "spec": {"selector": {"matchLabels": {"app": "a"}}}}
     cluster.people.create(POD_DISRUPTION_BUDGETS, budget, namespace="default")
     status = {"status": {"disruptionsAllowed": 1}}
@@ -541,8 +540,7 @@ def test_a_budget_that_lets_one_node_go_lets_no_part_of_another_nodes_pods_go() 
 
 
 def test_a_pod_that_does_not_end_is_waited_for_and_then_all_is_undone() -> None:
-    evictions = DrainSettings(deadline_seconds=100)
-    cluster = Cluster(nodes=1, terms=replace(QUICK, evictions=evictions))
+    cluster = Cluster(nodes=1, terms=replace(QUICK, drain_seconds=100))
     cluster.annotate("n0", drain="evict")
     owned(cluster, "n0", "one")
     cluster.lingering.add("one")

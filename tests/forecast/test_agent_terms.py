@@ -143,12 +143,12 @@ def test_all_settings_of_the_coordinator_are_read_from_its_deployment() -> None:
     settings = deployed_settings([coordinator("--slots=4", "--window=mon-fri 22:00-05:00")])
     assert settings is not None
     assert settings.slots == 4
-    assert settings.terms.windows
-    assert settings.terms.canary_seconds == 600.0
+    assert settings.windows
+    assert settings.canary_seconds == 600.0
     marks = deployed_settings([coordinator("--ignore-autoscaler-marks", GPUSCAPE_SETTLE="7s")])
     assert marks is not None
     assert marks.ignore_autoscaler_marks
-    assert marks.terms.settle_seconds == 7.0
+    assert marks.settle_seconds == 7.0
 
 
 @pytest.mark.parametrize(

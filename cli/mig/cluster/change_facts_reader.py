@@ -110,7 +110,7 @@ class ChangeFactsReader:
             fleet=view,
             coordinator=coordinator,
             namespace=self._namespace,
-            settings=known.terms,
+            settings=known,
             has_settings=settings is not None,
             agent=self._agent(name, leases, pods),
             policy=policy,
