@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fleet.drain.drain_plan import DrainPlan
 from fleet.gpu_pod import GpuPod
-from fleet.mig_node import MigNode
+from fleet.mig_node import DrainMode, MigNode
 from fleet.new_rollback_records import record_from_permit
 from fleet.policy.assigned_layouts import AssignedNode
 from fleet.rollback_record import RollbackRecord
@@ -81,6 +81,8 @@ class PolicyFacts:
     paused: bool = False
     problem: str = ""
     """Why the policy is not obeyed."""
+    drain: DrainMode | None = None
+    """How pods leave by it; None where it does not say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ What may not be read is named in the facts, with its verb and resource, and the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -20,13 +20,13 @@ from cli.failures import UNREADABLE, CommandFailure
 from fleet.coordinator_settings import CoordinatorSettings
 from fleet.drain.drain_plan import DrainPlan, plan_drain
 from fleet.drain.drain_view import read_pods
-from fleet.gpu_pod import GpuPod, gpu_pod_of
+from fleet.gpu_pod import gpu_pod_of
 from fleet.mig_node import DrainMode, MigNode, node_of
 from fleet.policy.assigned_layouts import assigned, entry_of
 from fleet.policy.fleet_policy import parse_fleet_policy
 from fleet.policy.fleet_policy_sync import KEY
 from fleet.slot_gate import FleetView, drain_of
-from fleet.slot_lease import SlotLease, is_slot, slot_of
+from fleet.slot_lease import is_slot, slot_of
 from fleet.stages.node_change_facts import (
     AgentFacts,
     NodeChangeFacts,
@@ -51,7 +51,7 @@ from kube.api import (
     ApiResource,
     Object,
 )
-from kube.api_errors import ApiError, Forbidden, NotFound
+from kube.api_errors import Forbidden, NotFound
 from kube.lease import Lease
 from kube.objects.node import Node
 from kube.objects.typed_object import Metadata
@@ -77,36 +77,41 @@ class ChangeFactsReader:
         """Unix time."""
         return self._wall()
 
-    def read(self, name: str) -> NodeChangeFacts:
-        """Read the facts of this Node.
+    def read(self, name: str, *, change_alone: bool = False) -> NodeChangeFacts:
+        """Read the facts of this Node; with ``change_alone`` the Node and the Leases alone: how far
+        a change is, without who is in the way.
 
         Raises BadInput where there is no such Node, CommandFailure where it may not be read, and
         ApiError where the API server does not answer.
         """
         self._unread = []
+        is_whole = not change_alone
         seen = self._node(name)
-        settings = self._settings()
+        metadata = Metadata.from_object(seen["metadata"])
+        settings = self._settings() if is_whole else None
         known = settings or CoordinatorSettings()
         node = node_of(seen, known.gpu_resources)
-        leases = self._leases()
+        leases = self._list(StageName.SLOT, LEASES, namespace=self._namespace)
         coordinator = self._coordinator(leases)
-        policy, drains = self._policy(seen)
-        pods = list(self._pods(name))
+        policy = self._policy(metadata) if is_whole else PolicyFacts()
+        pods = self._pods(name) if is_whole else []
+        held = (gpu_pod_of(pod, known.pod_terms) for pod in pods)
+        others = self._others(node, known) if is_whole else ()
+        desired_by, desired_at = _writer(seen) or ("", None)
         view = FleetView(
-            nodes={other.name: other for other in self._others(node, known)} | {name: node},
-            pods={name: _gpu_pods(pods, known)},
-            slots=_slots(leases),
+            nodes={other.name: other for other in others} | {name: node},
+            pods={name: tuple(pod for pod in held if pod.holds or pod.is_plugin)},
+            slots=tuple(slot_of(lease) for lease in leases or () if is_slot(lease)),
             memory=coordinator.memory,
             is_paused=coordinator.is_paused,
-            drains=drains,
+            drains={} if policy.drain is None else {name: policy.drain},
         )
-        writer = _writer(seen)
         facts = NodeChangeFacts(
             node=node,
-            metadata=Metadata.from_object(seen["metadata"]),
+            metadata=metadata,
             layout=node_layout(Node.from_object(seen)),
-            desired_by="" if writer is None else writer[0],
-            desired_at=None if writer is None else rfc3339.unix_seconds(writer[1]),
+            desired_by=desired_by,
+            desired_at=rfc3339.unix_seconds(desired_at),
             fleet=view,
             coordinator=coordinator,
             namespace=self._namespace,
@@ -114,27 +119,10 @@ class ChangeFactsReader:
             has_settings=settings is not None,
             agent=self._agent(name, leases, pods),
             policy=policy,
-            events=tuple(self._events(node)),
+            events=tuple(self._events(node)) if is_whole else (),
         )
-        plan = self._drain_plan(facts)
+        plan = self._drain_plan(facts) if is_whole else None
         return replace(facts, drain_plan=plan, unread=tuple(self._unread))
-
-    def read_change(self, name: str) -> NodeChangeFacts:
-        """Read the Node and the Leases alone: how far a change is, without who is in the way."""
-        self._unread = []
-        seen, leases = self._node(name), self._leases()
-        known = CoordinatorSettings()
-        node = node_of(seen, known.gpu_resources)
-        return NodeChangeFacts(
-            node=node,
-            metadata=Metadata.from_object(seen["metadata"]),
-            layout=node_layout(Node.from_object(seen)),
-            fleet=FleetView(nodes={name: node}, pods={}, slots=_slots(leases)),
-            coordinator=self._coordinator(leases),
-            namespace=self._namespace,
-            agent=self._agent(name, leases, []),
-            unread=tuple(self._unread),
-        )
 
     # parts
 
@@ -147,39 +135,29 @@ class ChangeFactsReader:
             raise CommandFailure(f"you may not get nodes: {error}", UNREADABLE) from error
 
     def _try(
-        self,
-        stage: StageName,
-        verb: str,
-        resource: ApiResource,
-        read: Callable[[], T],
-        otherwise: T,
-    ) -> T:
-        """The answer; ``otherwise`` where it is refused, which is noted for this stage."""
+        self, stage: StageName, verb: str, resource: ApiResource, read: Callable[[], T]
+    ) -> T | None:
+        """The answer; None where it is refused, which is noted for this stage."""
         try:
             return read()
         except (Forbidden, NotFound) as error:
-            self._note(stage, verb, resource, error)
-            return otherwise
-
-    def _note(self, stage: StageName, verb: str, resource: ApiResource, error: ApiError) -> None:
-        name = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-        self._unread.append(
-            UnreadFact(
+            fact = UnreadFact(
                 stage=stage,
                 verb=verb,
-                resource=name,
+                resource=".".join(filter(None, (resource.plural, resource.group))),
                 why=str(error),
                 is_forbidden=isinstance(error, Forbidden),
             )
-        )
+            self._unread.append(fact)
+            return None
 
     def _list(self, stage: StageName, resource: ApiResource, **more: Any) -> list[Object] | None:
         """All such objects; None where they may not be listed."""
 
-        def read() -> list[Object] | None:
+        def read() -> list[Object]:
             return list(present_objects(self._api, resource, **more))
 
-        return self._try(stage, "list and watch", resource, read, None)
+        return self._try(stage, "list and watch", resource, read)
 
     def _others(self, node: MigNode, known: CoordinatorSettings) -> Iterator[MigNode]:
         """Other nodes by which the coordinator decides: not available, or without a record.
@@ -198,9 +176,6 @@ class ChangeFactsReader:
         found = self._list(StageName.SLOT, DEPLOYMENTS, namespace=self._namespace)
         return None if found is None else deployed_settings(found)
 
-    def _leases(self) -> list[Object] | None:
-        return self._list(StageName.SLOT, LEASES, namespace=self._namespace)
-
     def _coordinator(self, leases: list[Object] | None) -> CoordinatorView:
         if leases is None:
             return CoordinatorView(problem="its Lease could not be read")
@@ -208,7 +183,7 @@ class ChangeFactsReader:
         lease = by_name.get(names.COORDINATOR_LEASE)
         return CoordinatorView() if lease is None else coordinator_view(lease)
 
-    def _policy(self, seen: Object) -> tuple[PolicyFacts, Mapping[str, DrainMode]]:
+    def _policy(self, metadata: Metadata) -> PolicyFacts:
         """What the fleet policy has for the Node, and how its pods leave by it."""
 
         def read() -> Object | None:
@@ -217,42 +192,37 @@ class ChangeFactsReader:
             except NotFound:
                 return None
 
-        config_map = self._try(StageName.DESIRED, "get", CONFIG_MAPS, read, None)
+        config_map = self._try(StageName.DESIRED, "get", CONFIG_MAPS, read)
         if config_map is None:
-            return PolicyFacts(), {}
+            return PolicyFacts()
         text = (config_map.get("data") or {}).get(KEY, "")
         try:
             policy = parse_fleet_policy(text, names.MIG_POLICY)
         except BadInput as error:
-            return PolicyFacts(problem=str(error)), {}
-        metadata = Metadata.from_object(seen["metadata"])
+            return PolicyFacts(problem=str(error))
         entry = entry_of(policy, metadata)
-        facts = PolicyFacts(
+        kept = {key: text for key, text in metadata.annotations.items() if key != keys.MIG_LAYOUT}
+        without = Metadata(name=metadata.name, labels=metadata.labels, annotations=kept)
+        return PolicyFacts(
             assigned=assigned(policy, metadata),
-            if_removed=assigned(policy, _without_layout(metadata)),
+            if_removed=assigned(policy, without),
             paused=policy.paused,
+            drain=None if entry is None else entry.drain,
         )
-        drains = {metadata.name: entry.drain} if entry and entry.drain else {}
-        return facts, drains
 
     def _pods(self, name: str) -> list[Object]:
         return self._list(StageName.DRAINED, PODS, fields={"spec.nodeName": name}) or []
 
     def _agent(self, name: str, leases: list[Object] | None, pods: list[Object]) -> AgentFacts:
-        pod = next(
-            (Metadata.from_object(it["metadata"]) for it in pods if is_part(it, *_AGENTS)), None
-        )
-        lease = next(
-            (
-                Lease.from_object(it)
-                for it in leases or ()
-                if it["metadata"]["name"] == names.agent_lease(name)
-            ),
-            None,
+        agents = (Metadata.from_object(pod["metadata"]) for pod in pods if is_part(pod, *_AGENTS))
+        renewals = (
+            rfc3339.unix_seconds(Lease.from_object(lease).spec.renew_time)
+            for lease in leases or ()
+            if lease["metadata"]["name"] == names.agent_lease(name)
         )
         return AgentFacts(
-            pod="" if pod is None else pod.full_name,
-            renewed_at=None if lease is None else rfc3339.unix_seconds(lease.spec.renew_time),
+            pod=next((agent.full_name for agent in agents), ""),
+            renewed_at=next(renewals, None),
             is_known=leases is not None,
         )
 
@@ -282,7 +252,7 @@ class ChangeFactsReader:
             return None
         pods = [(pod.namespace, pod.name) for pod in facts.pods if pod.holds]
 
-        def read() -> DrainPlan | None:
+        def read() -> DrainPlan:
             return plan_drain(
                 *read_pods(self._api, pods),
                 request,
@@ -291,21 +261,7 @@ class ChangeFactsReader:
                 now=self.now,
             )
 
-        return self._try(StageName.DRAINED, "list and watch", POD_DISRUPTION_BUDGETS, read, None)
-
-
-def _gpu_pods(pods: list[Object], known: CoordinatorSettings) -> tuple[GpuPod, ...]:
-    found = (gpu_pod_of(pod, known.pod_terms) for pod in pods)
-    return tuple(pod for pod in found if pod.holds or pod.is_plugin)
-
-
-def _slots(leases: list[Object] | None) -> tuple[SlotLease, ...]:
-    return tuple(slot_of(lease) for lease in leases or () if is_slot(lease))
-
-
-def _without_layout(metadata: Metadata) -> Metadata:
-    kept = {key: text for key, text in metadata.annotations.items() if key != keys.MIG_LAYOUT}
-    return Metadata(name=metadata.name, labels=metadata.labels, annotations=kept)
+        return self._try(StageName.DRAINED, "list and watch", POD_DISRUPTION_BUDGETS, read)
 
 
 def _writer(seen: Object) -> tuple[str, str] | None:

@@ -139,7 +139,7 @@ def _wait(
     ends_at = clock() + timeout
     shown: tuple[str, ...] = ()
     while True:
-        facts = reader.read_change(node)
+        facts = reader.read(node, change_alone=True)
         left, status = remaining(facts, reader.now), facts.node.status
         if not left or clock() >= ends_at:
             return CancelEnd(left=left, outcome="" if status is None else status.outcome)

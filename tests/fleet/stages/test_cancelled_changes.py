@@ -70,7 +70,7 @@ def cancel(asked: AskedFleet, *, dry_run: bool = False, api: FakeApi | None = No
 def left(asked: AskedFleet) -> tuple[str, ...]:
     """What the command would still wait for."""
     reader = ChangeFactsReader(asked.person, names.NAMESPACE, wall=lambda: asked.now)
-    return remaining(reader.read_change("n0"), asked.now)
+    return remaining(reader.read("n0", change_alone=True), asked.now)
 
 
 def over(asked: AskedFleet, *, within: float = SOON) -> None:
