@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -44,9 +44,9 @@ from fleet.gpu_pod import GpuPod, gpu_pod_of, is_gpu_or_client_pod
 from fleet.leadership import Leadership
 from fleet.mig_change import CALLED_OFF, ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import DrainMode, MigNode
-from fleet.new_rollback_records import record_for_request, record_from_permit
+from fleet.new_rollback_records import record_for_request
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import is_counted, with_end, without_ended
+from fleet.rollout_memory import with_end, without_ended
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, TakeSlot
 from fleet.slot_lease import SlotLease
@@ -65,14 +65,6 @@ _LONGEST_FAILURE_SECONDS: Final = 30.0
 AFTER_A_DEFECT_SECONDS: Final = 10.0
 _EVICT_AGAIN_SECONDS: Final = 5.0
 """A pod that was evicted shows as leaving by then; else it is asked for once more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
-    """A change with the Lease that its record stands on."""
-
-    view: ChangeView
-    slot: SlotLease | None
 
 
 _ChangeKey = tuple[str, str]
@@ -128,9 +120,9 @@ class Coordinator:
         now = self._wall().timestamp()
         view = self._view()
         effects = 0
-        changes = list(self._changes(view))
-        for change in changes:
-            effects += self._advance(change, now)
+        for change in slot_gate.open_changes(view):
+            act = partial(self._perform, self._with_reads(change), now)
+            effects += self._attempt(change.record.node, now, act)
         for slot in view.slots:
             if slot.damaged and may_be_emptied(view, slot):
                 effects += self._attempt(slot.name, now, partial(self._clear, slot))
@@ -149,39 +141,10 @@ class Coordinator:
         view = self._cache.view(leadership.memory, is_paused=leadership.is_paused)
         return replace(view, drains=self._drains())
 
-    def _changes(self, view: FleetView) -> Iterator[_Change]:
-        """All changes that have begun, and slots that are to be emptied."""
-        recorded = set()
-        parked = slot_gate.parked_rollouts(view)
-        for slot in view.slots:
-            if slot.record is None:
-                continue
-            recorded.add(slot.record.node)
-            node = view.nodes.get(slot.record.node)
-            change_view = ChangeView(
-                record=slot.record,
-                parked=slot.is_parked,
-                may_park=slot.record.rollout not in parked,
-                node=node,
-                pods=view.pods.get(slot.record.node, ()),
-                usage=self._usages.get(_key(slot.record)),
-                drain_evaluation=self._evaluations.get(_key(slot.record)),
-                is_counted=is_counted(
-                    view.memory, slot.record.rollout, slot.record.uid, slot.record.request
-                ),
-            )
-            yield _Change(view=change_view, slot=slot)
-        for name, node in view.nodes.items():
-            if (node.permit_text is not None or node.cordoned_for) and name not in recorded:
-                record = record_from_permit(node)
-                change_view = ChangeView(
-                    record=record, has_lease=False, node=node, pods=view.pods.get(name, ())
-                )
-                yield _Change(view=change_view, slot=None)
-
-    def _advance(self, change: _Change, now: float) -> bool:
-        """Make the change's next effect; whether there was one."""
-        return self._attempt(change.view.record.node, now, partial(self._perform, change, now))
+    def _with_reads(self, change: ChangeView) -> ChangeView:
+        usage = self._usages.get(_key(change.record))
+        evaluation = self._evaluations.get(_key(change.record))
+        return replace(change, usage=usage, drain_evaluation=evaluation)
 
     def _attempt(self, node: str, now: float, act: Callable[[], bool]) -> bool:
         """Act for a node, unless an attempt failed just before."""
@@ -208,17 +171,17 @@ class Coordinator:
 
     # effects
 
-    def _perform(self, change: _Change, now: float) -> bool:
-        record, slot = change.view.record, change.slot
-        match next_effect(change.view, self._terms, now):
+    def _perform(self, change: ChangeView, now: float) -> bool:
+        record, slot = change.record, change.slot
+        match next_effect(change, self._terms, now):
             case PatchNode():
                 return self._patch_node(change, now)
             case ReadGpuUsage(node=node):
                 self._usages[_key(record)] = usage_of(self._device_users(node), now)
             case EvaluateDrain():
-                self._evaluate_drain(change.view, now)
+                self._evaluate_drain(change, now)
             case EvictDeviceUsers(pods=users):
-                if self._evaluations.get(_key(record)) is not change.view.drain_evaluation:
+                if self._evaluations.get(_key(record)) is not change.drain_evaluation:
                     return True  # another node's evictions came since: judge anew
                 self._evaluations.clear()  # budgets let others go no more
                 for user in users:
@@ -253,27 +216,25 @@ class Coordinator:
                 return False
         return True
 
-    def _patch_node(self, change: _Change, now: float) -> bool:
+    def _patch_node(self, change: ChangeView, now: float) -> bool:
         """Read the Node again, decide again, and write only what is still to be written."""
-        name = change.view.record.node
+        name = change.record.node
         try:
             self._cache.node(self._api.get(NODES, name))
         except NotFound:
             return False  # the watch will show it
         view = self._view()
-        fresh = replace(
-            change.view, node=view.nodes.get(name), pods=view.pods.get(name, change.view.pods)
-        )
+        fresh = replace(change, node=view.nodes.get(name), pods=view.pods.get(name, change.pods))
         effect = next_effect(fresh, self._terms, now)
         if not isinstance(effect, PatchNode):
             return False
         if effect.purpose is NodeWrite.CORDON:  # pods may have come before the cordon
-            self._evaluations.pop(_key(change.view.record), None)
+            self._evaluations.pop(_key(change.record), None)
         self._cache.node(self._api.patch(NODES, name, effect.patch))
         if effect.purpose is NodeWrite.ROLL_BACK and change.slot is not None:
-            self._undone[_key(change.view.record)] = effect.why
+            self._undone[_key(change.record)] = effect.why
         elif effect.purpose is NodeWrite.ROLL_BACK and effect.why == CALLED_OFF:
-            self._turn_ended(change.view.record, now, self._terms.called_off_seconds)
+            self._turn_ended(change.record, now, self._terms.called_off_seconds)
         self._reports.patched(fresh, effect)
         return True
 

@@ -47,6 +47,7 @@ from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import CountedOutcome, NodeEnd, UnreportedEnd
 from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
+from fleet.slot_lease import SlotLease
 from fleet.turns.change_progress import (
     has_clients,
     has_to_pause,
@@ -82,10 +83,9 @@ class ChangeView:
     """A change, and what is known of its node."""
 
     record: RollbackRecord
-    has_lease: bool = True
-    """False: no record was found, and this one was made from the Node's permit."""
-    parked: bool = False
-    """The slot is free again; the record waits for the request's end."""
+    slot: SlotLease | None
+    """The Lease on which the record stands; None: there is none, and the record was made from the
+    Node's permit."""
     may_park: bool = True
     """No other change of the rollout waits so without a failure that was counted."""
     node: MigNode | None
@@ -96,6 +96,16 @@ class ChangeView:
     drain_evaluation: DrainEvaluation | None = None
     is_counted: bool = False
     """The end of the request is in the memory of rollouts."""
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the record stands on a Lease."""
+        return self.slot is not None
+
+    @property
+    def parked(self) -> bool:
+        """Whether the slot is free again; the record waits for the request's end."""
+        return self.slot is not None and self.slot.is_parked
 
 
 def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeEffect:

@@ -115,6 +115,11 @@ class MigNode:
         return any(marks) or any(text is not None for text in texts)
 
     @property
+    def is_in_change(self) -> bool:
+        """Whether a permit or our mark of the cordon stands there."""
+        return self.permit_text is not None or bool(self.cordoned_for)
+
+    @property
     def is_judged(self) -> bool:
         """Whether its agent's status is about the layout that is asked for now."""
         return self.status is None or self.status.desired_digest in ("", self.desired_digest)

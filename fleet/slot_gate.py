@@ -9,7 +9,7 @@ one agent reports.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -17,12 +17,15 @@ from typing import Final
 from api.mig_permit_annotation import PermitPhase
 from fleet.drain.gpu_usage import is_idle, usage_of
 from fleet.gpu_pod import GpuPod
+from fleet.mig_change import ChangeView
 from fleet.mig_node import DrainMode, MigNode, UnavailableReason
+from fleet.new_rollback_records import record_from_permit
 from fleet.rollout_memory import (
     EMPTY,
     RolloutCounts,
     RolloutMemory,
     has_failed,
+    is_counted,
     is_full,
     rollout_id,
 )
@@ -187,6 +190,29 @@ def parked_rollouts(view: FleetView) -> frozenset[str]:
     return frozenset(
         record.rollout for record in records if record is not None and not record.counted
     )
+
+
+def open_changes(view: FleetView) -> Iterator[ChangeView]:
+    """All changes that have begun, and records that are to be undone.
+
+    A change without a record on any Lease has one that is made from its Node's permit.
+    """
+    recorded, parked = set(), parked_rollouts(view)
+    for slot in view.slots:
+        if (record := slot.record) is not None:
+            recorded.add(record.node)
+            yield ChangeView(
+                record=record,
+                slot=slot,
+                may_park=record.rollout not in parked,
+                node=view.nodes.get(record.node),
+                pods=view.pods.get(record.node, ()),
+                is_counted=is_counted(view.memory, record.rollout, record.uid, record.request),
+            )
+    for name, node in view.nodes.items():
+        if node.is_in_change and name not in recorded:
+            record, pods = record_from_permit(node), view.pods.get(name, ())
+            yield ChangeView(record=record, slot=None, node=node, pods=pods)
 
 
 def taking_part(view: FleetView) -> frozenset[str]:

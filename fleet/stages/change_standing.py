@@ -15,7 +15,6 @@ from fleet.drain.gpu_usage import is_idle, usage_of
 from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import DrainMode
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import is_counted
 from fleet.stages.in_the_way import drain_command, stuck, users_in_the_way, waits_for_plugin
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
@@ -30,26 +29,15 @@ from fleet.turns.change_progress import (
 _TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 
 
-def change_view(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> ChangeView:
-    """The change as the coordinator would see it, with all reads made now."""
-    slot, plan = facts.slot, facts.drain_plan
-    evaluation = None if plan is None else DrainEvaluation(evaluated_at=now, plan=plan)
-    return ChangeView(
-        record=record,
-        has_lease=slot is not None,
-        parked=slot is not None and slot.is_parked,
-        node=facts.node,
-        pods=facts.pods,
+def standing_in_change(facts: NodeChangeFacts, change: ChangeView, now: float) -> Stage:
+    """The stage at which this change of the Node stands, and why, with all reads made now."""
+    node, record, plan = facts.node, change.record, facts.drain_plan
+    change = replace(
+        change,
         usage=usage_of(facts.pods, now),
-        drain_evaluation=evaluation,
-        is_counted=is_counted(facts.fleet.memory, record.rollout, record.uid, record.request),
+        drain_evaluation=None if plan is None else DrainEvaluation(evaluated_at=now, plan=plan),
     )
-
-
-def standing_in_change(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> Stage:
-    """The stage at which the change of this record stands, and why."""
-    node = facts.node
-    effect = next_effect(change_view(facts, record, now), facts.settings, now)
+    effect = next_effect(change, facts.settings, now)
     end = record.outcome or reported_end(node, record.request)
     if end is not None:
         current = _ended(facts, record, end, effect)

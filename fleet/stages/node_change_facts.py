@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from fleet.drain.drain_plan import DrainPlan
 from fleet.gpu_pod import GpuPod
+from fleet.mig_change import ChangeView
 from fleet.mig_node import DrainMode, MigNode
-from fleet.new_rollback_records import record_from_permit
 from fleet.policy.assigned_layouts import AssignedNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import RolloutSettings
-from fleet.slot_gate import FleetView
+from fleet.slot_gate import FleetView, open_changes
 from fleet.slot_lease import SlotLease
 from fleet.stages.stage import StageName
 from fleet.status.coordinator_view import CoordinatorView
@@ -118,29 +118,20 @@ class NodeChangeFacts:
         return self.fleet.pods.get(self.node.name, ())
 
     @property
+    def change(self) -> ChangeView | None:
+        """The change that the coordinator has open; None: it has none."""
+        changes = (change for change in open_changes(self.fleet) if change.node == self.node)
+        return next((change for change in changes if change.record.uid == self.node.uid), None)
+
+    @property
     def slot(self) -> SlotLease | None:
         """The Lease with this Node's record; None where there is none."""
-        return next(
-            (
-                slot
-                for slot in self.fleet.slots
-                if slot.record is not None
-                and (slot.record.node, slot.record.uid) == (self.node.name, self.node.uid)
-            ),
-            None,
-        )
+        return None if self.change is None else self.change.slot
 
     @property
     def record(self) -> RollbackRecord | None:
-        """Record of the change that the coordinator has open; None: it has none.
-
-        Made from the Node's permit where no Lease has one, as the coordinator does.
-        """
-        slot, node = self.slot, self.node
-        if slot is not None:
-            return slot.record
-        is_open = node.permit_text is not None or bool(node.cordoned_for)
-        return record_from_permit(node) if is_open else None
+        """Record of the change that the coordinator has open; None: it has none."""
+        return None if self.change is None else self.change.record
 
     def is_unread(self, *resources: str) -> bool:
         """Whether objects of one of these kinds could not be read."""

@@ -37,10 +37,10 @@ def standing(facts: NodeChangeFacts, now: float) -> Stage | None:
 
     ``now``: seconds since 1970.
     """
-    record, layout = facts.record, facts.layout
+    change, layout = facts.change, facts.layout
     current: Stage | None
-    if record is not None:
-        current = standing_in_change(facts, record, now)
+    if change is not None:
+        current = standing_in_change(facts, change, now)
     elif layout is None or (layout.desired is None and not layout.damaged):
         current = _nothing(facts)
     else:

@@ -17,6 +17,7 @@ from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import MigNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, USAGE_SECONDS, RolloutSettings
+from fleet.slot_lease import SlotLease
 from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
 
@@ -63,6 +64,7 @@ def view(
     plan = DrainPlan(evict=(USER,)) if drain_plan is None else drain_plan
     return ChangeView(
         record=record,
+        slot=SlotLease(number=0, version="1"),
         node=node,
         usage=GpuUsage(read_at=NOW - 1, held=frozenset({"aaaa"})),
         drain_evaluation=DrainEvaluation(evaluated_at=NOW - evaluated_for, plan=plan),

@@ -35,6 +35,7 @@ from fleet.mig_change import STILL_PAUSING, ChangeView, DrainEvaluation, next_ef
 from fleet.mig_node import MigNode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, PAUSED, USAGE_SECONDS, RolloutSettings
+from fleet.slot_lease import PARKING, SlotLease
 from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
 
@@ -42,6 +43,8 @@ R, OTHER = f"{1:016x}", f"{2:016x}"
 NOW = 1_800_000_000
 TERMS = RolloutSettings()
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
+SLOT = SlotLease(number=0, version="1")
+PARKED = SlotLease(number=PARKING, version="1")
 EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
 
 GUARDS = [None, GUARD, "false"]
@@ -171,8 +174,7 @@ class States:
         )
         return ChangeView(
             record=record,
-            has_lease=self.one(True, True, True, False),
-            parked=self.one(True, False),
+            slot=self.one(SLOT, SLOT, SLOT, PARKED, PARKED, PARKED, None, None),
             node=self.one(self.node(), self.node(), self.node(), None),
             pods=self.one((), (pod,)),
             usage=self.one(usage, None),
@@ -229,7 +231,7 @@ class States:
         return replace(
             view,
             record=record,
-            has_lease=True,
+            slot=SLOT,
             node=replace(node, permit_text=text),
             usage=self.usual(usage, view.usage),
             drain_evaluation=self.usual(
@@ -364,7 +366,9 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_node_that_is_gone_or_another_one_gives_its_slot_back(seed: int) -> None:
     view = States(seed).view()
-    gone = next_effect(ChangeView(record=view.record, node=None, parked=view.parked), TERMS, NOW)
+    gone = next_effect(
+        ChangeView(record=view.record, slot=view.slot or SLOT, node=None), TERMS, NOW
+    )
     assert gone == FreeSlot(outcome="gone")
     if view.node is not None and view.node.uid != view.record.uid and view.has_lease:
         assert next_effect(view, TERMS, NOW) == gone
@@ -415,7 +419,7 @@ def paused_view(*pods: GpuPod, cordoned_at: int = NOW - 60) -> ChangeView:
         guards=dict.fromkeys(names.SCALE_DOWN_GUARDS),
         labels={EXPORTER: "true", PLUGIN: "true"},
     )
-    return ChangeView(record=record, node=node, pods=pods, usage=usage())
+    return ChangeView(record=record, slot=SLOT, node=node, pods=pods, usage=usage())
 
 
 def client(paused_by: str) -> GpuPod:
@@ -481,7 +485,7 @@ def test_a_node_of_which_one_gpu_was_rolled_back_is_given_back_with_what_it_offe
     )
     offers = (("nvidia.com/gpu", 1), ("nvidia.com/mig-1g.10gb", 49))
     node = replace(States(1).node(), uid="u", deploy=(), allocatable=offers, permit=None)
-    view = replace(States(1).view(), record=record, node=node, pods=(), has_lease=True)
+    view = replace(States(1).view(), record=record, node=node, pods=(), slot=SLOT)
 
     effect = next_effect(view, TERMS, NOW)
 
