@@ -2,10 +2,11 @@
 """Devices that pods hold and that plugins offer, from the kubelet's own checkpoint.
 
 The kubelet hands an init container, or one that crashes, the same devices again, and reports them
-to nobody meanwhile: the checkpoint alone has them. A pod that has been deleted stays in it until
-the kubelet hands out something else. Whether it is still there its folders say: that of its volumes
-is made after the pod's devices are written down, then that of its logs; when it is deleted they go
-in the same order, the second up to a minute after the first.
+to nobody meanwhile: the checkpoint alone has them. A pod that has ended stays in it until the
+kubelet hands out something else. That it has ended its cgroup says (:mod:`kubelet.pod_cgroups`).
+Whether it is still there its folders say: that of its volumes is made after the pod's devices are
+written down, then that of its logs; when it is deleted they go in the same order, the second up to
+a minute after the first.
 Source: Kubernetes 1.32.2 and 1.37.1, pkg/kubelet: cm/devicemanager/checkpoint and manager.go;
 kubelet.go, SyncPod; kubelet_volumes.go, cleanupOrphanedPodDirs; kuberuntime/kuberuntime_sandbox.go
 and kuberuntime_gc.go.
@@ -13,7 +14,7 @@ and kuberuntime_gc.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from api.mig_resources import is_gpu_resource
 from base.errors import BadInput
 from base.files import read_bytes
 from kubelet.claims_checkpoint import claimed_devices
+from kubelet.pod_cgroups import ended_pods
 
 FOLDER: Final = Path("var/lib/kubelet")
 CHECKPOINT: Final = FOLDER / "device-plugins/kubelet_internal_checkpoint"
@@ -44,7 +46,7 @@ class KubeletDevices:
 
     held: Mapping[str, frozenset[str]]
     """Device to the pods that have it, ``namespace/name``; by UID where the name is not known.
-    A pod that has ended counts until it is deleted."""
+    A pod that has ended counts until it is deleted, where the host's cgroups are not seen."""
     gpus: frozenset[str] = frozenset()
     """Held devices that are GPUs or parts of a GPU, as the name of their resource shows."""
     claimed: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -81,22 +83,23 @@ def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
     ``now``: seconds since the epoch. Raises BadInput where a checkpoint cannot be read: it is
     not known then who holds what.
     """
-    names = pod_names(root)  # before any look for a pod's other folder
+    logs = dict(_logs(root / LOGS))  # before any look for a pod's other folder
+    names = {uid: name for uid, (name, _) in logs.items()}
     claimed: dict[str, set[str]] = {}
     for device, uid, claim in claimed_devices(root):
         claimed.setdefault(device, set()).add(names.get(uid, uid) or f"{claim} (claim)")
     return replace(
-        _of_plugins(root, now, names),
+        _of_plugins(root, now, logs),
         claimed={device: frozenset(pods) for device, pods in claimed.items()},
     )
 
 
 def pod_names(root: Path) -> Mapping[str, str]:
     """UID to ``namespace/name`` of the pods whose logs the host at ``root`` has."""
-    return dict(_names(root / LOGS))
+    return {uid: name for uid, (name, _) in _logs(root / LOGS)}
 
 
-def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevices:
+def _of_plugins(root: Path, now: float, logs: Mapping[str, tuple[str, Path]]) -> KubeletDevices:
     file = root / CHECKPOINT
     try:
         written = file.stat().st_mtime
@@ -114,14 +117,18 @@ def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevi
     except msgspec.MsgspecError as error:
         raise BadInput(f"cannot read {file}: no checkpoint of a kubelet: {error}") from error
     fresh = now - written < SETTLED_SECONDS
+    entries = data.PodDeviceEntries or ()
+    folders = {it.PodUID: logs[it.PodUID][1] for it in entries if it.PodUID in logs}
+    ended = ended_pods(root, folders, now)
     held: dict[str, set[str]] = {}
     gpus: set[str] = set()
-    for entry in data.PodDeviceEntries or ():
-        may_come = fresh and not _has_run(entry.PodUID, names)
-        if may_come or _is_there(root / PODS, entry.PodUID):
+    for entry in entries:
+        uid = entry.PodUID
+        may_come = fresh and not _has_run(uid, logs)
+        if may_come or (uid not in ended and _is_there(root / PODS, uid)):
             for ids in (entry.DeviceIDs or {}).values():
                 for device in ids or ():
-                    held.setdefault(device, set()).add(names.get(entry.PodUID, entry.PodUID))
+                    held.setdefault(device, set()).add(logs[uid][0] if uid in logs else uid)
                     if is_gpu_resource(entry.ResourceName):
                         gpus.add(device)
     offered = (device for ids in (data.RegisteredDevices or {}).values() for device in ids or ())
@@ -132,12 +139,12 @@ def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevi
     )
 
 
-def _has_run(uid: str, names: Mapping[str, str]) -> bool:
+def _has_run(uid: str, logs: Collection[str]) -> bool:
     """Whether the pod had all its folders; of a static pod it is not known.
 
     The UID of a static pod is a hash of its manifest, without dashes: it comes again.
     """
-    return uid in names and "-" in uid
+    return uid in logs and "-" in uid
 
 
 def _is_there(pods: Path, uid: str) -> bool:
@@ -151,14 +158,14 @@ def _is_there(pods: Path, uid: str) -> bool:
     return True
 
 
-def _names(logs: Path) -> Iterator[tuple[str, str]]:
-    """UID to ``namespace/name``."""
+def _logs(folder: Path) -> Iterator[tuple[str, tuple[str, Path]]]:
+    """UID to ``namespace/name`` and the folder of the pod's logs."""
     try:
-        folders = [path.name for path in logs.iterdir()]
+        paths = list(folder.iterdir())
     except OSError:
         return
-    for folder in folders:
-        namespace, _, rest = folder.partition("_")
+    for path in paths:
+        namespace, _, rest = path.name.partition("_")
         name, _, uid = rest.partition("_")
         if uid:
-            yield uid, f"{namespace}/{name}"
+            yield uid, (f"{namespace}/{name}", path)

@@ -107,13 +107,20 @@ def ancestors(pid: int, proc: Path = PROC) -> Iterator[int]:
 def pod_of_process(pid: int | str, proc: Path = PROC) -> str:
     """UID of the pod that a process is in, by its cgroup; empty where it is in none.
 
-    ``pid`` may be ``self``. Source: Kubernetes, pkg/kubelet/cm, names of pods' cgroups; those of
-    systemd have underscores.
+    ``pid`` may be ``self``.
     """
     try:
-        match = _POD.search((proc / str(pid) / "cgroup").read_text("ascii", "replace"))
+        return pod_in_cgroup((proc / str(pid) / "cgroup").read_text("ascii", "replace"))
     except OSError:
         return ""
+
+
+def pod_in_cgroup(name: str) -> str:
+    """UID of the pod that the name or path of a cgroup has first; empty where it has none.
+
+    Source: Kubernetes, pkg/kubelet/cm, names of pods' cgroups; those of systemd have underscores.
+    """
+    match = _POD.search(name)
     return "" if match is None else match[1].replace("_", "-")
 
 
