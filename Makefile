@@ -63,6 +63,7 @@ long: controlplane ## soak, random tests SCALE times over (10 unless given), ben
 	$(BIN)/python -m tests.fleet.rollout_run
 	$(BIN)/python -m tests.actuator.kill_run --anew
 	$(BIN)/python -m tests.actuator.mode_run
+	$(PYTEST) -n 0 -m cluster --write-pages tests/node/test_mig_modes.py
 	$(MAKE) faults mutate bench
 
 faults: controlplane $(if $(OTHER_PYTHON),$(VENV)-other/.run) ## every fault against the agent, figures into docs/ (OTHER_PYTHON=python3.13 runs that one too)

@@ -19,7 +19,7 @@ from tests.pages import ROOT
 
 SHELLS: Final = ("sh", "bash", "console")
 LIST: Final = "docs/commands.md"
-RECORDINGS: Final = ("docs/mig-recording.md", "docs/two-users.md")
+RECORDINGS: Final = ("docs/mig-mode-recording.md", "docs/mig-recording.md", "docs/two-users.md")
 """Written whole by a test that ran the commands."""
 THE_SAME: Final = {"docs/ko/start.md": "docs/start/laptop.md"}
 """A translation, and the page whose commands it has."""

@@ -86,7 +86,13 @@ def reset_state(state: MachineState, bus_id: str) -> MachineState:
         ecc_uncorrected=0,
         pcie_replays=0,
     )
-    after = replace(mig_mode.after_reset(gpu), listed=spec.shown, readings=readings, reset=None)
+    after = replace(
+        mig_mode.after_reset(gpu),
+        listed=spec.shown,
+        readings=readings,
+        reset=None,
+        resets=gpu.resets + 1,
+    )
     return replace(_with_gpu(state, bus_id, after), faults=tuple(kept))
 
 

@@ -148,6 +148,8 @@ class SimulatedGpuState(_Data, frozen=True, kw_only=True):
     """Minor number since a reset that changed it; None: as the machine says."""
     renumbered: int = 0
     """Resets that changed its numbers: handles from before are invalid."""
+    resets: int = 0
+    """Resets that succeeded since the machine was described; a load of the driver is one too."""
 
 
 class SimulatedProcess(_Data, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pynvml
 
 from api import keys, names, state_annotation
-from api.mig_resources import GPU_RESOURCE, MigStrategy
+from api.mig_resources import MigStrategy
 from simulator.description.machine_schema import MachineDescription
 from simulator.simulation import Simulation
 from tests import pages
@@ -99,16 +99,9 @@ class ChartCluster:
         return False
 
     def held(self, node: RealNode) -> Mapping[str, set[int]]:
-        """By pod, as ``namespace/name``: the indices of its whole GPUs, as the kubelet has handed
-        them out."""
+        """As :func:`handed_out.whole_gpus`."""
         index = indices(self.gpus[node.name].simulation)
-        found = self.cluster.plane.demand("GET", "/api/v1/pods")["items"]
-        by_uid = {it["metadata"]["uid"]: it["metadata"] for it in found}
-        return {
-            f"{pod['namespace']}/{pod['name']}": {index[name] for name in grant.ids}
-            for grant in handed_out.grants(node)
-            if (pod := by_uid.get(grant.pod_uid)) and grant.resource == GPU_RESOURCE
-        }
+        return handed_out.whole_gpus(self.cluster.plane, node, index)
 
     def free(self, node: RealNode, gpus: int = 8) -> set[int]:
         """Those of its first GPUs that the extender takes for free, by what the agent has

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.controlplane.plane import Plane
 from tests.node.machine import DISK
 from tests.node.real_node import RealNode
 
+GPU: Final = "nvidia.com/gpu"
 VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
 SHARE: Final = "::"
 """Before the number of a share, where the plugin shares its devices out."""
@@ -73,6 +75,20 @@ def registered(node: RealNode) -> Mapping[str, frozenset[str]]:
     """By the checkpoint: the healthy devices of each resource, as its plugin registered them."""
     found = _checkpoint(node)["RegisteredDevices"] or {}
     return {resource: frozenset(ids or ()) for resource, ids in found.items()}
+
+
+def whole_gpus(plane: Plane, node: RealNode, index: Mapping[str, int]) -> Mapping[str, set[int]]:
+    """By pod, as ``namespace/name``: the indices of its whole GPUs, by the checkpoint.
+
+    ``index``: that of each GPU, by UUID. Pods that the API server does not have are left out.
+    """
+    found = plane.demand("GET", "/api/v1/pods")["items"]
+    by_uid = {it["metadata"]["uid"]: it["metadata"] for it in found}
+    return {
+        f"{pod['namespace']}/{pod['name']}": {index[name] for name in grant.ids}
+        for grant in grants(node)
+        if (pod := by_uid.get(grant.pod_uid)) and grant.resource == GPU
+    }
 
 
 def running(node: RealNode) -> Iterator[RunningContainer]:

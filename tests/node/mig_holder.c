@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Holds the MIG devices that NVIDIA_VISIBLE_DEVICES names, as a program with a CUDA context on each
- * does, and looks five times a second whether it still has them. A line for each:
+ * Holds the MIG devices, or whole GPUs, that NVIDIA_VISIBLE_DEVICES names, as a program with a CUDA
+ * context on each does, and looks five times a second whether it still has them. A line for each:
  *
  *     open MIG-...         it has a handle and a context
  *     valid MIG-... 7      the handle still leads to the same device, for the seventh time
@@ -41,6 +41,13 @@ static void *function(const char *name)
     return found;
 }
 
+/* Id of a MIG device's GPU instance; 0 for a whole GPU, which has none. The driver's return code. */
+static int instance(const char *name, device opened, unsigned int *id)
+{
+    *id = 0;
+    return strncmp(name, "MIG-", 4) ? 0 : instance_of(opened, id);
+}
+
 /* The first process of a container ignores a signal that it has no handler for. */
 static void end(int signal)
 {
@@ -54,7 +61,7 @@ int main(int count_of_words, char **word)
     static char names[1 << 16];
     static char *name[MOST];
     static device opened[MOST];
-    static unsigned int instance[MOST];
+    static unsigned int id[MOST];
     int count = 0;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -81,7 +88,7 @@ int main(int count_of_words, char **word)
         name[count] = each;
         code = handle_of(each, &opened[count]);
         if (!code)
-            code = instance_of(opened[count], &instance[count]);
+            code = instance(each, opened[count], &id[count]);
         if (!code)
             code = context_on(opened[count]);
         if (code) {
@@ -103,8 +110,8 @@ int main(int count_of_words, char **word)
             unsigned int there = 0;
             code = uuid_of(opened[at], now, sizeof now);
             if (!code)
-                code = instance_of(opened[at], &there);
-            if (code || strcmp(now, name[at]) || there != instance[at]) {
+                code = instance(name[at], opened[at], &there);
+            if (code || strcmp(now, name[at]) || there != id[at]) {
                 printf("lost %s %d\n", name[at], code);
                 return 3;
             }

@@ -50,13 +50,17 @@ _PLUGINS: Final = ",".join(f"{key}={value}" for key, value in PLUGIN_LABELS.item
 
 
 def kustomization(
-    *, agent: Mapping[str, str] | None = None, coordinator: Mapping[str, str] | None = None
+    *,
+    agent: Mapping[str, str] | None = None,
+    coordinator: Mapping[str, str] | None = None,
+    host_pids: bool = False,
 ) -> str:
     """What an admin writes for the agents with actuators; the variables are set beside ours.
 
     ``coordinator`` None: there is none. The simulated driver's part of the host is below a folder,
     from where links lead to the kubelet's and to the pods' logs; and the variable that leads to its
-    library is not handed on to workers.
+    library is not handed on to workers. ``host_pids``: the pod sees the node's processes, which on
+    a host are in the root's /proc.
     """
     actuator = {
         "name": "actuator",
@@ -66,6 +70,7 @@ def kustomization(
         ],
     }
     pod = {
+        "hostPID": host_pids,
         "containers": [{"name": "agent", "env": _variables(agent or {})}, actuator],
         "volumes": [
             {"name": name, "hostPath": {"path": path, "type": "Directory"}}
@@ -274,14 +279,26 @@ class MigStage:
 
 
 @contextlib.contextmanager
-def mig_stage(folder: Path, *machines: MachineDescription | str) -> Iterator[MigStage]:
-    """A node for each machine; agents, actuators and coordinators are installed."""
+def mig_stage(
+    folder: Path, *machines: MachineDescription | str, modes: bool = False
+) -> Iterator[MigStage]:
+    """A node for each machine; agents, actuators and coordinators are installed.
+
+    ``modes``: there is what a change of modes by resets needs on a machine with NVSwitches. Fabric
+    Manager runs where the actuator sees it, as it sees the cgroups of pods, and the device plugin
+    can be paused as the GPU operator's.
+    """
     with gpu_cluster(folder, *machines) as found:
         for node in found.cluster.nodes.values():
             node.import_image(mig_holder.image(folder / f"image-{node.name}"))
-            NodeMig.on(found.gpus[node.name])
-        start_plugins(found, MigStrategy.MIXED)
-        written = kustomization(agent=ENFORCING, coordinator={"GPUSCAPE_CANARY": "1s"})
+            mig = NodeMig.on(found.gpus[node.name])
+            if modes:
+                mig.gpus.start_fabric_manager()
+                mig.show_cgroups()
+        start_plugins(found, MigStrategy.MIXED, by_operator=modes)
+        written = kustomization(
+            agent=ENFORCING, coordinator={"GPUSCAPE_CANARY": "1s"}, host_pids=modes
+        )
         overlay = found.cluster.overlay()
         (overlay / "kustomization.yaml").write_text(written)
         found.cluster.plane.kubectl("apply", "-k", overlay)

@@ -19,6 +19,7 @@ from tests.agent.agent_process import GPUSCAPE
 from tests.node.machine import DISK
 from tests.node.real_node import GPUS, SOON, RealNode
 
+FABRIC_MANAGER: Final = "nv-fabricmanager"
 DRIVER: Final = "driver"
 """The program that serves the machine, and its log."""
 
@@ -53,3 +54,10 @@ class NodeGpus:
         before = log.stat().st_size if log.exists() else 0
         self.node.programs.start(DRIVER, [GPUSCAPE, "simulate", "serve", state, "-o", "json"])
         self.node.programs.wait(DRIVER, lambda: log.stat().st_size > before, seconds=SOON)
+
+    def start_fabric_manager(self) -> None:
+        """Run a program of Fabric Manager's name, which the node's processes show; it does
+        nothing."""
+        program = self.node.folder / FABRIC_MANAGER
+        program.symlink_to("/bin/sleep")
+        self.node.programs.start(FABRIC_MANAGER, [program, "infinity"])

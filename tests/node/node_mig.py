@@ -66,6 +66,11 @@ class NodeMig:
                 place.symlink_to(f"/{name}")
         return cls(gpus)
 
+    def show_cgroups(self) -> None:
+        """Have the node's own cgroups where programs look for the host's."""
+        cgroups = Path("sys/fs/cgroup")
+        self.gpus.node.run("mount", "--rbind", Path("/", cgroups), HOST / cgroups)
+
     def run(self, *arguments: str, first: Sequence[str] = ()) -> Finished:
         """``gpuscape mig …``, as root on the node; ``first``: what starts it."""
         try:

@@ -16,11 +16,18 @@ from tests.node.real_node import SOON
 NAME: Final = "nvidia-device-plugin-daemonset"
 LABELS: Final = {"name": "nvidia-device-plugin-ds"}
 """As its release's static manifest has them."""
+DEPLOYED: Final = "nvidia.com/gpu.deploy.device-plugin"
+"""Label of Nodes by which the GPU operator has it there. Source: NVIDIA/gpu-operator,
+assets/state-device-plugin/0500_daemonset.yaml."""
 
 
-def start_plugins(there: GpuCluster, strategy: MigStrategy) -> None:
-    """Start it on all nodes, which offer their devices when this returns."""
-    for node in there.cluster.nodes.values():
+def start_plugins(there: GpuCluster, strategy: MigStrategy, *, by_operator: bool = False) -> None:
+    """Start it on all nodes, which offer their devices when this returns.
+
+    ``by_operator``: it is where a Node's label says so, as the GPU operator deploys it.
+    """
+    for name, node in there.cluster.nodes.items():
+        there.cluster.label(name, {DEPLOYED: "true"} if by_operator else {})
         folder = node.folder / LOGS / CONFIG
         folder.mkdir(exist_ok=True)
         (folder / "config.yaml").write_text(json.dumps({"version": "v1"}), encoding="utf-8")
@@ -28,6 +35,7 @@ def start_plugins(there: GpuCluster, strategy: MigStrategy) -> None:
     nodes = list(there.cluster.nodes.values())
     spec = NvidiaPlugin(plane=plane, node=nodes[0], pod=NAME).manifest(strategy)["spec"]
     del spec["nodeName"]
+    spec["nodeSelector"] = {DEPLOYED: "true"} if by_operator else {}
     body = {
         "metadata": {"name": NAME, "namespace": NAMESPACE},
         "spec": {

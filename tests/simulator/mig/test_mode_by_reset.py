@@ -222,6 +222,21 @@ def test_errors_and_what_waited_for_a_reset_are_gone(machine: Machine) -> None:
     assert readings.remapped_uncorrectable == 1  # in the board for ever
 
 
+@pytest.mark.parametrize(("result", "resets"), [("done", 1), ("fails", 0), ("loses", 0)])
+def test_resets_are_counted_on_the_gpu_that_was_reset(
+    machine: Machine, result: str, resets: int
+) -> None:
+    """Those that succeeded; a mode that the GPU has already takes none."""
+    simulation = machine(count=2)
+    simulation.set_resets(result=result)
+
+    by_pynvml(simulation, 0)
+    by_pynvml(simulation, 1)
+
+    counted = {bus_id: gpu.resets for bus_id, gpu in simulation.state.gpus.items()}
+    assert counted == {GPU: resets, OTHER: 0}
+
+
 # time
 
 
