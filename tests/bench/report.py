@@ -27,7 +27,7 @@ from tests.bench import (
     serving,
     throughput,
 )
-from tests.bench.mig_changes import side_by_side
+from tests.bench.mig_changes import mode_sections, side_by_side
 from tests.bench.page import MEDIANS, Section, page, table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -72,7 +72,14 @@ PAGES: Mapping[str, Page] = {
     ),
     "mig-benchmarks": Page(
         title="Changes of MIG layouts, side by side",
-        sections=(side_by_side.idle, side_by_side.busy),
+        sections=(
+            side_by_side.idle,
+            side_by_side.busy,
+            mode_sections.parts,
+            mode_sections.ampere_resets,
+            mode_sections.ampere_reset_required,
+            mode_sections.hopper,
+        ),
         how=side_by_side.HOW,
     ),
 }

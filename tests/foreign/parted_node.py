@@ -64,11 +64,11 @@ class PartedNode:
         """Let its file of configurations be another one."""
         self._configs.write_text(text, "utf-8")
 
-    def run(self, verb: str, config: str) -> subprocess.CompletedProcess[str]:
+    def run(self, verb: str, config: str, *options: str) -> subprocess.CompletedProcess[str]:
         """A verb with one of the configurations."""
         return self.there.run(
             self.programs / "nvidia-mig-parted",
-            *(verb, "-f", self._configs, "-c", config),
+            *(verb, "-f", str(self._configs), "-c", config, *options),
             covered=("sys", "proc"),
             path=self._path,
         )

@@ -1,43 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to bring a GPU to a layout: ours, nvidia-mig-parted, and wipe-and-permute."""
+"""The ways to bring GPUs to a layout: ours, nvidia-mig-parted, and wipe-and-permute."""
 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import yaml
 
 from actuator.change import apply
 from actuator.journal import Journal
 from actuator.nvml_world import NvmlWorld
+from api.mig_mode_change import ModeChange
 from api.mig_outcome import Outcome
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.protocol import Start
-from mig.gpu_layout import layout_from_counts
+from mig.gpu_layout import MIG_OFF, layout_from_counts
+from simulator.description.machine_schema import MachineDescription
 from simulator.simulation import Simulation
-from tests.bench.mig_changes.simulated_gpu import SimulatedGpu
-from tests.bench.mig_changes.transitions import Transition
+from tests.bench.mig_changes.gpu_start import Desired, GpuStart
+from tests.bench.mig_changes.simulated_gpus import SimulatedGpus
 from tests.bench.mig_changes.wipe_and_permute import wipe_and_permute
-from tests.foreign.parted_node import MODELS, PartedNode, parted_node, with_one
+from tests.foreign.parted_node import MODELS, PartedNode, parted_node
 
 OURS = "gpuscape"
 PARTED = "nvidia-mig-parted"
 WIPE = "wipe-and-permute"
+SKIPPING = "its `--skip-reset`"
+MOST_TRIES = 3
+"""Of an arm, with programs ended in between."""
+
+
+class Change(Protocol):
+    """What GPUs are to become."""
+
+    @property
+    def starts(self) -> Sequence[GpuStart]:
+        """What is there, GPU by GPU."""
+
+    @property
+    def desired(self) -> Desired:
+        """What is desired."""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether GPUs can have it."""
 
 
 class Arm(Protocol):
-    """One way to change a GPU."""
+    """One way to change GPUs."""
 
-    def change(self, gpu: SimulatedGpu, wanted: Counter[str]) -> bool:
-        """Whether it says that the GPU has the layout now."""
+    def change(self, gpus: SimulatedGpus, desired: Desired) -> bool:
+        """Whether it says that the GPUs have their layouts now."""
 
-    def in_the_way(self, gpu: SimulatedGpu) -> Sequence[int]:
+    def in_the_way(self, gpus: SimulatedGpus, desired: Desired) -> Sequence[int]:
         """Programs that have to end after it failed, by pid."""
 
 
@@ -47,51 +67,59 @@ class Ours:
 
     _named: tuple[int, ...] = field(default=(), init=False)
 
-    def change(self, gpu: SimulatedGpu, wanted: Counter[str]) -> bool:
+    def change(self, gpus: SimulatedGpus, desired: Desired) -> bool:
         """Plans, journals, applies, reads back."""
-        return gpu.within(lambda: self._changed(gpu, wanted))
+        return gpus.within(lambda: self._changed(gpus, desired))
 
-    def in_the_way(self, gpu: SimulatedGpu) -> Sequence[int]:
+    def in_the_way(self, gpus: SimulatedGpus, desired: Desired) -> Sequence[int]:
         """Those whom the refusal names."""
-        del gpu
+        del gpus, desired
         return self._named
 
-    def _changed(self, gpu: SimulatedGpu, wanted: Counter[str]) -> bool:
-        start = Start(
-            host_root=str(gpu.simulation.host_root), simulation=str(gpu.simulation.state_file)
-        )
+    def _changed(self, gpus: SimulatedGpus, desired: Desired) -> bool:
+        simulation = gpus.simulation
+        start = Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file))
         with (
             tempfile.TemporaryDirectory() as folder,
             Journal(Path(folder)) as journal,
             NvmlWorld(start) as world,
         ):
-            uuid = world.observe()[0].uuid
-            result = apply(world, journal, {uuid: layout_from_counts(wanted)}, origin="a benchmark")
+            uuids = {gpu.bus_id: gpu.uuid for gpu in world.observe()}
+            layouts = {
+                uuids[gpus.bus_ids[index]]: MIG_OFF if its is None else layout_from_counts(its)
+                for index, its in desired.items()
+            }
+            result = apply(
+                world, journal, layouts, origin="a benchmark", mode_change=ModeChange.DRIVER
+            )
         obstacles = () if result.refusal is None else result.refusal.obstacles
         self._named = tuple(
             int(one.name.split()[0]) for obstacle in obstacles for one in obstacle.users
         )
-        return result.outcome is Outcome.APPLIED
+        return result.outcome in (Outcome.APPLIED, Outcome.UNCHANGED)
 
 
 class Wiping:
-    """Everything is destroyed, and orders are tried."""
+    """Everything is destroyed, and orders are tried; on the only GPU."""
 
-    def change(self, gpu: SimulatedGpu, wanted: Counter[str]) -> bool:
+    def change(self, gpus: SimulatedGpus, desired: Desired) -> bool:
         """By pynvml."""
+        [bus_id], [devices] = gpus.bus_ids, desired.values()
+        assert devices is not None
 
         def wiped() -> bool:
             open_session()
             try:
-                return wipe_and_permute(gpu.bus_id, wanted)
+                return wipe_and_permute(bus_id, devices)
             finally:
                 close_session()
 
-        return gpu.within(wiped)
+        return gpus.within(wiped)
 
-    def in_the_way(self, gpu: SimulatedGpu) -> Sequence[int]:
+    def in_the_way(self, gpus: SimulatedGpus, desired: Desired) -> Sequence[int]:
         """All: whoever runs on the GPU."""
-        return gpu.pids
+        del desired
+        return gpus.pids()
 
 
 @dataclass
@@ -99,76 +127,113 @@ class Parted:
     """The program itself, through the C library."""
 
     node: PartedNode
+    options: Sequence[str] = ()
 
-    def change(self, gpu: SimulatedGpu, wanted: Counter[str]) -> bool:
+    def change(self, gpus: SimulatedGpus, desired: Desired) -> bool:
         """Its exit code."""
-        del gpu
-        spec = {"devices": "all", "mig-enabled": True, "mig-devices": dict(wanted)}
-        self.node.configure(yaml.safe_dump({"version": "v1", "mig-configs": {"wanted": [spec]}}))
-        return self.node.run("apply", "wanted").returncode == 0
+        del gpus
+        specs = [_spec(index, devices) for index, devices in desired.items()]
+        self.node.configure(yaml.safe_dump({"version": "v1", "mig-configs": {"wanted": specs}}))
+        return self.node.run("apply", "wanted", *self.options).returncode == 0
 
-    def in_the_way(self, gpu: SimulatedGpu) -> Sequence[int]:
-        """All: whoever runs on the GPU."""
-        return gpu.pids
+    def in_the_way(self, gpus: SimulatedGpus, desired: Desired) -> Sequence[int]:
+        """Whoever runs on the GPUs that are to change; after that, on all of them."""
+        return gpus.pids(desired.keys()) or gpus.pids()
 
 
-Arms = tuple[SimulatedGpu, dict[str, Arm]]
+def _spec(index: int, devices: Any) -> dict[str, Any]:
+    """One GPU in mig-parted's format."""
+    if devices is None:
+        return {"devices": [index], "mig-enabled": False}
+    return {"devices": [index], "mig-enabled": True, "mig-devices": dict(devices)}
+
+
+Arms = tuple[SimulatedGpus, dict[str, Arm]]
 
 
 @contextmanager
-def arms(model: str, programs: Path | None) -> Iterator[Arms]:
-    """A GPU of a model and the arms over it; without ``programs`` nvidia-mig-parted is left out."""
+def arms(machine: MachineDescription, programs: Path | None) -> Iterator[Arms]:
+    """A machine's GPUs and the arms over them; without ``programs`` mig-parted is left out."""
     own: dict[str, Arm] = {OURS: Ours(), WIPE: Wiping()}
     if programs is not None:
-        with parted_node(with_one(model), programs, "") as node:
-            gpu = SimulatedGpu(node.there.simulation, MODELS[model])
-            yield gpu, own | {PARTED: Parted(node)}
+        with parted_node(machine, programs, "") as node:
+            theirs: dict[str, Arm] = {
+                PARTED: Parted(node),
+                SKIPPING: Parted(node, ("--skip-reset",)),
+            }
+            yield SimulatedGpus(node.there.simulation), own | theirs
         return
     with tempfile.TemporaryDirectory() as folder:
-        simulation = Simulation.create(with_one(model), Path(folder), models=MODELS)
-        yield SimulatedGpu(simulation, MODELS[model]), own
+        simulation = Simulation.create(machine, Path(folder), models=MODELS)
+        yield SimulatedGpus(simulation), own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmOutcome:
-    """What one arm made of one transition."""
+    """What one arm made of one change."""
 
     at_once: bool
-    """The layout is there, and no program had to end for it."""
+    """The layouts are there, and no program had to end for it."""
     half_done: bool
     """The first try failed, and left something other than what was there."""
     reached: bool
-    """The layout is there in the end."""
+    """The layouts are there in the end."""
+    untrue: bool
+    """The last try was reported as a success, and the layouts are not there."""
     disturbed: int
-    """Programs that were ended, each on an instance of its own."""
+    """Programs that were ended, each on an instance or a GPU of its own."""
     destroyed: int
     """GPU instances that were there at the start and are gone."""
+    parts_destroyed: int
+    """Compute instances that were there at the start and are gone."""
+    beside: int
+    """Of these, those in a GPU instance where a program stays."""
+    elsewhere: int
+    """GPU instances that are gone from GPUs of which nothing was desired."""
+    was_reset: frozenset[int]
+    """GPUs that were reset."""
+    waiting: int
+    """GPUs with a mode that the next reset or boot brings."""
     calls: int
     """Of NVML, made to change something."""
     all_calls: int
     """Of NVML, readings too."""
 
 
-def played(arm: Arm, gpu: SimulatedGpu, transition: Transition) -> ArmOutcome:
-    """One arm, from the start of a transition.
+def played(arm: Arm, gpus: SimulatedGpus, change: Change) -> ArmOutcome:
+    """One arm, from the start of a change.
 
-    Where it fails, the programs end that are in its way, and it tries once more. A layout that no
-    GPU can have is tried once.
+    Where it fails, the programs end that are in its way, and it tries again; without any there is
+    no second try. A layout that no GPU can have is tried once.
     """
-    gpu.put(transition)
-    before = gpu.births()
-    at_once = arm.change(gpu, transition.wanted) and gpu.has(transition.wanted)
-    half_done = not at_once and gpu.births() != before
-    reached, disturbed = at_once, 0
-    if not at_once and transition.least is not None:
-        disturbed = gpu.end(arm.in_the_way(gpu))
-        reached = arm.change(gpu, transition.wanted) and gpu.has(transition.wanted)
+    gpus.put(change.starts)
+    before = gpus.layout()
+    said = arm.change(gpus, change.desired)
+    at_once = reached = said and gpus.has(change.desired)
+    half_done = not at_once and gpus.layout() != before
+    disturbed = 0
+    for _ in range(MOST_TRIES - 1):
+        if reached or not change.is_possible:
+            break
+        ended = gpus.end(arm.in_the_way(gpus, change.desired))
+        if not ended:
+            break
+        disturbed += ended
+        said = arm.change(gpus, change.desired)
+        reached = said and gpus.has(change.desired)
+    destroyed, parts_destroyed = gpus.destroyed()
     return ArmOutcome(
         at_once=at_once,
         half_done=half_done,
         reached=reached,
+        untrue=said and not reached,
         disturbed=disturbed,
-        destroyed=len(transition.there) - gpu.kept(),
-        calls=gpu.changing_calls(),
-        all_calls=gpu.all_calls(),
+        destroyed=destroyed,
+        parts_destroyed=parts_destroyed,
+        beside=gpus.beside(),
+        elsewhere=gpus.destroyed(others_than=change.desired.keys())[0],
+        was_reset=gpus.was_reset(),
+        waiting=gpus.waiting(),
+        calls=gpus.changing_calls(),
+        all_calls=gpus.all_calls(),
     )

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of docs/mig-benchmarks.md: every arm on the same transitions."""
+"""The first sections of docs/mig-benchmarks.md: every arm on the same transitions."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 from tests.bench.mig_changes.arms import OURS, PARTED, WIPE, ArmOutcome, arms, played
+from tests.bench.mig_changes.outcome_rows import Outcomes, row_of
 from tests.bench.mig_changes.published_places import PUBLISHED
 from tests.bench.mig_changes.transitions import MOST_ORDERS, Transition, transitions
 from tests.bench.page import Section
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import NVIDIA
+from tests.foreign.parted_node import with_one
 
+WHOLE = (OURS, PARTED, WIPE)
+"""The arms of changes of whole instances."""
 COUNT = 504
 """Of transitions: as many of each model."""
 
@@ -39,9 +43,11 @@ HOW = (
     "MIG user guide. No real GPU was available.\n\n"
     f"Not included are layouts that can be created in more than {MOST_ORDERS} orders, such as "
     "seven instances of three kinds: an arm that tries all orders would try thousands, and a few "
-    "changes would dominate the sums. Changes of the MIG mode, compute instances that are a part "
-    "of their GPU instance, and changes of several GPUs at once are not included either. So the "
-    "arms that try orders may need more calls in practice than here."
+    "changes would dominate the sums. So the arms that try orders may need more calls in practice "
+    "than here. Changes of the MIG mode, and compute instances that are a part of their GPU "
+    "instance, have sections of their own. Not compared are clients that only have a GPU open, as "
+    "the persistence daemon and DCGM, and the Kubernetes side: nvidia-mig-manager stops clients "
+    "before it calls nvidia-mig-parted, and neither cordons a node nor waits for its pods."
 )
 _IDLE = (
     "Half of the changes begin on an idle GPU. `least` is the minimum of all possible ways, found "
@@ -55,14 +61,17 @@ _BUSY = (
     "counts the programs on instances that no final state keeps, and then instances."
 )
 
-Result = tuple[Transition, Mapping[str, ArmOutcome]]
+Result = tuple[Transition, Outcomes]
 
 
 def of_model(model: str, count: int, programs: Path | None) -> list[Result]:
     """Play those of one model, of so many in all; without ``programs`` mig-parted is left out."""
     its = [one for one in transitions(count) if one.model == model]
-    with arms(model, programs) as (gpu, ways):
-        return [(one, {name: played(way, gpu, one) for name, way in ways.items()}) for one in its]
+    with arms(with_one(model), programs) as (gpus, ways):
+        return [
+            (one, {name: played(way, gpus, one) for name, way in ways.items() if name in WHOLE})
+            for one in its
+        ]
 
 
 @functools.cache
@@ -90,36 +99,30 @@ def _section(title: str, its: Sequence[Result], text: str) -> Section:
     cannot = [one for one in its if one[0].least is None]
     least = [one.least for one, _ in can if one.least is not None]
 
-    def row(
-        name: str,
-        figure: Callable[[ArmOutcome], int],
-        best: str = "",
-        among: Sequence[Result] = can,
-    ) -> tuple[str, ...]:
-        cells = (sum(figure(found[arm]) for _, found in among) for arm in (OURS, PARTED, WIPE))
-        return (name, *map(str, cells), best)
-
+    row = functools.partial(row_of, arms=WHOLE)
     undisturbed = sum(1 for disturbed, _ in least if not disturbed)
     return Section(
         title=title,
         text=text,
         columns=("", OURS, PARTED, WIPE, "least"),
         rows=(
-            row(f"reached at once, of {len(can)} possible", _at_once, str(undisturbed)),
-            row("reached after programs were ended", _later, str(len(can) - undisturbed)),
-            row("never reached", lambda one: not one.reached, "0"),
-            row("programs ended", lambda one: one.disturbed, str(sum(one for one, _ in least))),
-            row("instances destroyed", lambda one: one.destroyed, str(sum(n for _, n in least))),
-            row("failures that left another layout", lambda one: one.half_done, "0"),
-            row("calls that change something", lambda one: one.calls),
-            row("all calls, readings included", lambda one: one.all_calls),
+            row(f"reached at once, of {len(can)} possible", can, _at_once, str(undisturbed)),
+            row("reached after programs were ended", can, _later, str(len(can) - undisturbed)),
+            row("never reached", can, lambda one: not one.reached, "0"),
+            row("programs ended", can, lambda one: one.disturbed, str(sum(n for n, _ in least))),
+            row(
+                "instances destroyed", can, lambda one: one.destroyed, str(sum(n for _, n in least))
+            ),
+            row("failures that left another layout", can, lambda one: one.half_done, "0"),
+            row("calls that change something", can, lambda one: one.calls),
+            row("all calls, readings included", can, lambda one: one.all_calls),
             row(
                 f"current layouts lost, of {len(cannot)} with an impossible desired one",
+                cannot,
                 lambda one: one.half_done,
                 "0",
-                cannot,
             ),
-            row("calls for these that change something", lambda one: one.calls, "0", cannot),
+            row("calls for these that change something", cannot, lambda one: one.calls, "0"),
         ),
     )
 

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from tests.bench.mig_changes.gpu_start import Desired, GpuStart, InstanceStart
 from tests.bench.mig_changes.published_places import (
     PUBLISHED,
     Placed,
@@ -47,6 +48,27 @@ class Transition:
         """Whether it begins busy."""
         return bool(self.busy)
 
+    @property
+    def starts(self) -> tuple[GpuStart, ...]:
+        """What is there."""
+        return (GpuStart(instances=tuple(map(self._instance, self.there))),)
+
+    @property
+    def desired(self) -> Desired:
+        """What it is to become, of the only GPU."""
+        return {0: self.wanted}
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a GPU can have it."""
+        return self.least is not None
+
+    def _instance(self, place: Placed) -> InstanceStart:
+        profile, start = place
+        whole = () if place in self.hollow else ((0, int(profile.partition("g.")[0])),)
+        busy = frozenset({0} if place in self.busy else ())
+        return InstanceStart(profile=profile, start=start, compute=whole, busy=busy)
+
 
 def transitions(count: int, seed: str = "mig") -> list[Transition]:
     """So many, the models in turns; the first ones are the same whatever ``count`` is."""
@@ -64,7 +86,7 @@ def orders(wanted: Counter[str]) -> int:
 
 def _transition(rng: random.Random, name: str, *, busy: bool) -> Transition:
     model = PUBLISHED[name]
-    there = _start(rng, model)
+    there = drawn_places(rng, model)
     used: frozenset[Placed] = frozenset()
     hollow: frozenset[Placed] = frozenset()
     if busy:
@@ -81,7 +103,7 @@ def _transition(rng: random.Random, name: str, *, busy: bool) -> Transition:
     return Transition(model=name, there=there, busy=used, hollow=hollow, wanted=wanted, least=least)
 
 
-def _start(rng: random.Random, model: PublishedModel) -> tuple[Placed, ...]:
+def drawn_places(rng: random.Random, model: PublishedModel) -> tuple[Placed, ...]:
     """Places in the order in which they were drawn, as many as fit of a random number."""
     places = [(name, at) for name, one in model.profiles.items() for at in one.starts]
     rng.shuffle(places)
@@ -95,13 +117,20 @@ def _start(rng: random.Random, model: PublishedModel) -> tuple[Placed, ...]:
 
 def _wanted(rng: random.Random, model: PublishedModel, there: tuple[Placed, ...]) -> Counter[str]:
     kind = rng.random()
-    wanted: Counter[str] = Counter()
     if kind < _INFEASIBLE:
+        wanted: Counter[str] = Counter()
         while model.feasible(wanted):
             wanted[rng.choice(list(model.profiles))] += 1
         return wanted
-    if kind < _INFEASIBLE + _SIMILAR * (1 - _INFEASIBLE):
-        wanted = Counter(name for name, _ in there if rng.random() < 0.7)
+    similar = kind < _INFEASIBLE + _SIMILAR * (1 - _INFEASIBLE)
+    return drawn_layout(rng, model, there if similar else ())
+
+
+def drawn_layout(
+    rng: random.Random, model: PublishedModel, there: tuple[Placed, ...]
+) -> Counter[str]:
+    """A layout that a GPU can have, with most of what is there."""
+    wanted = Counter(name for name, _ in there if rng.random() < 0.7)
     for _ in range(rng.randint(1, 6)):
         more = wanted + Counter([rng.choice(list(model.profiles))])
         if model.feasible(more):
