@@ -32,8 +32,10 @@ def main(words: Sequence[str] | None = None) -> None:
     if chosen.what == "page":
         before = PAGE.read_text("utf-8") if PAGE.exists() else ""
         other = section_of(before, REAL_NODES)
-        text = with_section(placement_page.page(read(chosen.file)), REAL_NODES, other)
+        runs = read(chosen.file)
+        text = with_section(placement_page.page(runs), REAL_NODES, other)
         PAGE.write_text(text, encoding="utf-8")
+        (PAGE.parent / placement_page.RAW).write_text(placement_page.raw(runs), encoding="utf-8")
         sys.stdout.write(text)
         return
     try:

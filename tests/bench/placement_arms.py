@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -15,8 +15,9 @@ from placement.class_tables import ScoreTables
 from placement.masks import members, union
 from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind
-from tests.bench.placement_fleets import Machine, machine
-from tests.bench.placement_reference import Reference
+from tests.bench import placement_reference
+from tests.bench.placement_fleets import machine
+from tests.bench.placement_reference import Policy
 from tests.kubelet_nodes.allocator import AllocationError, Allocator
 from tests.kubelet_nodes.device_lists import named
 from tests.kubelet_nodes.links import link_types
@@ -24,12 +25,20 @@ from tests.scheduler.simulated import seeded
 
 ORDERS: Final = 32
 """In so many orders, drawn as kubelets name GPUs, the policy is asked the same."""
-SPREAD, PACK, REFERENCE, OTHER_POLICY = "spread", "bin-pack", "reference", "another policy"
+SPREAD, PACK, OTHER_POLICY = "spread", "bin-pack", "another policy"
+FASTEST, AHEAD = "fastest", "look-ahead"
 OURS: Final[Mapping[str, float]] = {f"lag {lag:g} s": lag for lag in (0.0, 0.5, 2.0, 5.0)}
 """Arm to seconds of lag."""
 NOW, LATE = list(OURS)[:2]
-ARMS: Final = (SPREAD, PACK, REFERENCE, *OURS, OTHER_POLICY)
-MIXED_ARMS: Final = (SPREAD, PACK, REFERENCE, NOW, LATE)
+JUDGED: Final[Mapping[str, Policy]] = {
+    SPREAD: placement_reference.spread,
+    PACK: placement_reference.pack,
+    FASTEST: placement_reference.fastest,
+    AHEAD: placement_reference.look_ahead,
+}
+"""Arms that are played without any code of the scheduler; the best of them is the reference."""
+ARMS: Final = (*JUDGED, *OURS, OTHER_POLICY)
+COMPARED: Final = (*JUDGED, NOW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +101,8 @@ def anything(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int
     return union(tuple(chance.sample(members(free), wish.gpus)))
 
 
-def arm(name: str, fleet: Sequence[Machine], tables: ScoreTables, give: Give) -> Arm:
-    """One of ARMS for one run."""
-    if name in OURS:
-        return Arm(choose=choosers.ranked(tables), give=give, lag_seconds=OURS[name])
-    made: Mapping[str, Callable[[], Arm]] = {
-        SPREAD: lambda: Arm(choose=choosers.spread, give=give),
-        PACK: lambda: Arm(choose=choosers.pack, give=give),
-        REFERENCE: lambda: Arm(choose=Reference(fleet, give).choose, give=give),
-        OTHER_POLICY: lambda: Arm(choose=choosers.ranked(tables), give=anything),
-    }
-    return made[name]()
+def arm(name: str, tables: ScoreTables, give: Give) -> Arm:
+    """Ours for one run: one of ARMS that is not JUDGED."""
+    if name == OTHER_POLICY:
+        return Arm(choose=choosers.ranked(tables), give=anything)
+    return Arm(choose=choosers.ranked(tables), give=give, lag_seconds=OURS[name])

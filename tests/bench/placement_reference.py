@@ -1,179 +1,263 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler to measure others by: it foresees what nodes hand out, and goes by the judge.
+"""Schedulers to measure ours by, on a simulation of their own that has no rule of the product.
 
-It has no speed, worth or rank of the product. Its aims, of which the first that differs decides:
-
-1. The speed of the set by the judge, to the best of its product.
-2. A node larger than others is left to pods that fit on no smaller one, if the pod is faster on a
-   smaller one, or as fast and pods that would fit there leave less than 1.1 times what those hold.
-3. A node that is wholly free is left so for a pod that needs all of it.
-4. The product of whose GPUs pods of that size hold the least part; where all are as fast for them,
-   as for one GPU, the slowest one.
-5. What is left free of best sets, by the judge, as far as the next pods may want them.
-6. The fullest node.
+Four of them: the stock scheduler's two ways, one that takes the fastest free set, and one that
+knows the next hour. Sets are as fast as the judge says; which set a node hands out is drawn from
+its device plugin. A pod that fits nowhere waits, and smaller ones behind it go first.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cache
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Final
+from statistics import fmean
+from typing import Final, NamedTuple
 
-from api.gpu_request import GpuRequest
-from scheduler.simulation.fleet_replay import Give, Placement, ReplayNode
+from api.gpu_request import gpu_request
+from scheduler.simulation.fleet_replay import Give, NodeKind
 from tests.bench.placement_fleets import Machine, best_gbps
-from tests.judge.bandwidth import Judge
 
-_WANTED: Final[Mapping[int, float]] = {2: 0.3, 4: 0.3, 8: 0.4}
-"""How much of a machine pods of these sizes want, about as in the workloads."""
-_LEFT_TO_LARGE: Final = 1.1
-"""Found by trying 1 to 3: less, and large pods wait for half an hour; more, and others are slow."""
-_COMES_FREE: Final = 0.25
-"""Odds that a GPU in use is free when the next pods come."""
+_DRAWS: Final = 16
+"""Sets that are drawn of the device plugin for each set of free GPUs."""
+_COMPARED: Final = (2, 4, 8)
+"""Sizes by which one machine is slower than another."""
+_HOUR: Final = 3600.0
+_WAIT_COSTS: Final = 1.0 / 600
+"""Second of waiting of one GPU, in GPUs with the fastest set: to wait for as long as pods live is
+as bad as to have no bandwidth at all."""
 
 
-class Reference:
-    """The scheduler for one run."""
+class Landed(NamedTuple):
+    """A pod that got its GPUs, or over which the device plugin failed."""
 
-    def __init__(self, fleet: Sequence[Machine], give: Give) -> None:
+    size: int
+    wait_seconds: float
+    gbps: float
+    """By the judge; 0 for a single GPU."""
+    lost: bool
+
+
+class Seat(NamedTuple):
+    """What a node with certain free GPUs has for a pod of a size."""
+
+    speed: float
+    """Expected bandwidth by the judge, relative to the fastest set of the fleet; 1 for one GPU."""
+    likely: int
+    """The set that is handed out most often."""
+    sets: tuple[int, ...]
+    """Sets as they were drawn."""
+
+
+class Type:
+    """Nodes of one machine. Keeps what it asked its device plugin."""
+
+    def __init__(self, machine: Machine, kind: NodeKind, give: Give, fleet: Sequence[Machine]):
+        self.n = machine.topology.n
+        self.product = machine.product
+        self.judge = machine.judge
+        self._kind = kind
         self._give = give
-        self._machines = {each.name: each for each in fleet}
-        self._gpus = Counter[str]()
-        self._products: dict[str, list[Machine]] = {}
-        for each in fleet:
-            self._gpus[each.product] += each.topology.n
-        for its in self._machines.values():
-            self._products.setdefault(its.product, []).append(its)
-        self._best = cache(lambda product, size: best_gbps(self._products[product], size))
-        self._slowness = _slowness(self._products)
-        self._small = min(each.topology.n for each in fleet)
-        """GPUs of the smallest nodes."""
-        self._large = [each for each in fleet if each.topology.n > self._small]
-        self._others = [each for each in fleet if each.topology.n == self._small]
-        self._nodes: dict[str, ReplayNode] = {}
+        self._chance = Random(machine.name)  # noqa: S311  # it has to repeat
+        self._best = {size: best_gbps(fleet, size) for size in range(1, self.n + 1)}
+        ratios = [self.judge.best(size) / self._best[size] for size in _COMPARED if size <= self.n]
+        self.slowness = -(math.prod(ratios) ** (1 / len(ratios))) if ratios else 0.0
+        """The greater, the slower are its best sets."""
+        self._seats: dict[tuple[int, int], Seat] = {}
 
-    def choose(self, nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
-        """The best of these nodes, and the set that it hands out there."""
-        self._nodes.update((node.name, node) for node in nodes)
-        size = wish.gpus
-        turn = self._turns(size) if len(nodes) > 1 else self._slowness
-        leaves_large = self._leaves_large(size)
-        seen = [(node, self._give(node.kind, node.free, wish, chance)) for node in nodes]
-        aims = [self._aims(node, chosen, size, turn, leaves_large) for node, chosen in seen]
-        most = max(aims)
-        node, chosen = chance.choice(
-            [each for each, its in zip(seen, aims, strict=True) if its == most]
-        )
-        return Placement(node=node, chosen=chosen)
+    def seat(self, free: int, size: int) -> Seat:
+        """What these free GPUs have for a pod of this size, which fits."""
+        asked = free, size
+        if asked not in self._seats:
+            wish = gpu_request(size)
+            sets = tuple(self._give(self._kind, free, wish, self._chance) for _ in range(_DRAWS))
+            best = self._best[size]
+            speed = fmean(self.judge.gbps(group) / best if best else 1.0 for group in sets)
+            (likely, _), *_ = Counter(sets).most_common(1)
+            self._seats[asked] = Seat(speed, likely, sets)
+        return self._seats[asked]
 
-    def _aims(
-        self,
-        node: ReplayNode,
-        chosen: int,
-        size: int,
-        turn: Mapping[str, float],
-        leaves_large: bool,
-    ) -> tuple[float, ...]:
-        its = self._machines[node.kind.name]
-        best, n = self._best(its.product, size), its.topology.n
-        value = worth(its.name, its.judge, n)
-        return (
-            its.judge.gbps(chosen) / best if best else 1.0,
-            not (leaves_large and n > self._small),
-            not (node.free_count == n and size < n),
-            -turn[its.product],
-            value(node.free & ~chosen) - value(node.free),
-            -node.free_count,
-        )
 
-    def _leaves_large(self, size: int) -> bool:
-        """Whether a pod of this size leaves nodes larger than others to larger pods."""
-        if size > self._small or not self._large:
+class Pod(NamedTuple):
+    """An arrival, in the order of time."""
+
+    at: float
+    lasts: float
+    size: int
+
+
+@dataclass(slots=True)
+class State:
+    """The fleet at a moment: free GPUs of each node, pods that will end, pods that wait."""
+
+    types: Sequence[Type]
+    free: list[int]
+    ends: list[tuple[float, int, int]]
+    """Heap of when, which node, which set."""
+    waiting: list[Pod]
+
+    def fitting(self, size: int) -> list[int]:
+        """Nodes with so many free GPUs."""
+        return [node for node, free in enumerate(self.free) if free.bit_count() >= size]
+
+    def copy(self) -> State:
+        """The same moment, to try something on."""
+        return State(self.types, self.free.copy(), self.ends.copy(), self.waiting.copy())
+
+
+Policy = Callable[["Day", Sequence[int], Pod], int]
+"""Of these nodes, which all have room, the one that the pod goes to."""
+
+
+class Day:
+    """A fleet on which pods arrive, in the order of time, with one policy."""
+
+    def __init__(
+        self, types: Sequence[Type], pods: Sequence[Pod], policy: Policy, chance: Random
+    ) -> None:
+        self.state = State(types, [(1 << its.n) - 1 for its in types], [], [])
+        self.pods = pods
+        self.now = 0.0
+        self.index = 0
+        """Pods before this one have arrived."""
+        self.chance = chance
+        self._policy = policy
+        self._landed: dict[Pod, Landed] = {}
+
+    def play(self) -> list[Landed]:
+        """All pods that were placed, in the order of their arrival."""
+        state = self.state
+        for pod in self.pods:
+            self.index += 1
+            self._until(pod.at)
+            self.now = pod.at
+            if not self._place(pod, state.fitting(pod.size)):
+                state.waiting.append(pod)
+        self._until(math.inf)
+        return [self._landed[pod] for pod in self.pods if pod in self._landed]
+
+    def _until(self, moment: float) -> None:
+        state = self.state
+        while state.ends and state.ends[0][0] <= moment:
+            self.now, node, chosen = heapq.heappop(state.ends)
+            state.free[node] |= chosen
+            state.waiting = [pod for pod in state.waiting if not self._retry(pod, node)]
+
+    def _retry(self, pod: Pod, node: int) -> bool:
+        room = self.state.free[node].bit_count() >= pod.size
+        return self._place(pod, [node] if room else [])
+
+    def _place(self, pod: Pod, nodes: Sequence[int]) -> bool:
+        if not nodes:
             return False
-        at_large, at_small = best_gbps(self._large, size), best_gbps(self._others, size)
-        if at_large != at_small:
-            return at_large < at_small
-        large = {each.name for each in self._large}
-        nodes = (node for node in self._nodes.values() if node.kind.name in large)
-        held = Counter[bool]()
-        for mask in (mask for node in nodes for mask in node.sets().values()):
-            held[mask.bit_count() > self._small] += mask.bit_count()
-        gpus = sum(each.topology.n for each in self._large)
-        return held[False] + size > gpus - _LEFT_TO_LARGE * held[True]
-
-    def _turns(self, size: int) -> Mapping[str, float]:
-        """The lower a product's, the sooner it takes a pod of this size."""
-        fitting = [its for its in self._products.values() if its[0].topology.n >= size]
-        if size == 1 or len({self._best(its[0].product, size) for its in fitting}) == 1:
-            return self._slowness
-        held = Counter[str]()
-        for node in self._nodes.values():
-            for mask in node.sets().values():
-                if mask.bit_count() == size:
-                    held[self._machines[node.kind.name].product] += size
-        return {name: held[name] / gpus for name, gpus in self._gpus.items()}
+        node = self._policy(self, nodes, pod) if len(nodes) > 1 else nodes[0]
+        its, state = self.state.types[node], self.state
+        chosen = self.chance.choice(its.seat(state.free[node], pod.size).sets)
+        self._landed[pod] = Landed(
+            pod.size, self.now - pod.at, its.judge.gbps(chosen), lost=not chosen
+        )
+        if chosen:
+            state.free[node] &= ~chosen
+            heapq.heappush(state.ends, (self.now + pod.lasts, node, chosen))
+        return True
 
 
-def _slowness(products: Mapping[str, Sequence[Machine]]) -> Mapping[str, float]:
-    """How fast products are where several GPUs matter, 0 to 1: the mean, by ratios, over the sizes
-    that a node has room for."""
-    fleet = tuple(each for its in products.values() for each in its)
-    found = {}
-    for name, its in products.items():
-        sizes = [size for size in _WANTED if size <= its[0].topology.n]
-        ratios = [best_gbps(its, size) / best_gbps(fleet, size) for size in sizes]
-        found[name] = math.prod(ratios) ** (1 / len(ratios))
-    return found
+def _best(day: Day, nodes: Iterable[int], key: Callable[[int], object]) -> int:
+    """Any of the nodes with the greatest key, drawn by lot."""
+    keys = [(key(node), node) for node in nodes]
+    most = max(value for value, _ in keys)  # type: ignore[type-var]
+    return day.chance.choice([node for value, node in keys if value == most])
 
 
-_worths: dict[str, _Worth] = {}
+def spread(day: Day, nodes: Sequence[int], pod: Pod) -> int:
+    """The emptiest node: LeastAllocated."""
+    del pod
+    state = day.state
+    return _best(day, nodes, lambda node: state.free[node].bit_count() * 100 // state.types[node].n)
 
 
-def worth(name: str, judge: Judge, n: int) -> _Worth:
-    """The worth of free GPUs of a machine, kept from run to run."""
-    if name not in _worths:
-        _worths[name] = _Worth(judge, n)
-    return _worths[name]
+def pack(day: Day, nodes: Sequence[int], pod: Pod) -> int:
+    """The fullest node: MostAllocated on GPUs."""
+    state = day.state
+
+    def fullness(node: int) -> int:
+        n = state.types[node].n
+        return (n - state.free[node].bit_count() + pod.size) * 100 // n
+
+    return _best(day, nodes, fullness)
 
 
-class _Worth:
-    """GPUs in best sets that the next pods are likely to find, where some in use come free."""
-
-    def __init__(self, judge: Judge, n: int) -> None:
-        self._n = n
-        self._whole = _WANTED[max(_WANTED)] * n
-        self._best = {size: _best_sets(judge, n, size) for size in _WANTED if size < n}
-        self._most = cache(self._most_sets)
-        self._now = cache(self._at_once)
-        self._expected = cache(self._after_some_came_free)
-
-    def __call__(self, free: int) -> float:
-        return self._expected(free)
-
-    def _after_some_came_free(self, free: int) -> float:
-        used = [place for place in range(self._n) if not free >> place & 1]
-        found = self._whole * _COMES_FREE ** len(used)
-        for count in range(len(used) + 1):
-            odds = _COMES_FREE**count * (1 - _COMES_FREE) ** (len(used) - count)
-            for back in combinations(used, count):
-                found += odds * self._now(free | sum(1 << place for place in back))
-        return found
-
-    def _at_once(self, free: int) -> float:
-        return sum(_WANTED[size] * size * self._most(free, size) for size in self._best)
-
-    def _most_sets(self, free: int, size: int) -> int:
-        """The most best sets that share no GPU."""
-        fitting = [group for group in self._best[size] if not group & ~free]
-        return max((1 + self._most(free & ~group, size) for group in fitting), default=0)
+def fastest(day: Day, nodes: Sequence[int], pod: Pod) -> int:
+    """The fastest free set, of equals on the slowest machine, of equals on the fullest node."""
+    return _best(day, nodes, lambda node: _speed_first(day.state, node, pod.size))
 
 
-def _best_sets(judge: Judge, n: int, size: int) -> tuple[int, ...]:
-    """Those of a size that are as fast as any; none where all are, for then none is worth more."""
-    groups = [group for group in range(1 << n) if group.bit_count() == size]
-    best = tuple(group for group in groups if judge.gbps(group) == judge.best(size))
-    return () if len(best) == len(groups) else best
+def _speed_first(state: State, node: int, size: int) -> tuple[float, float, int]:
+    its, free = state.types[node], state.free[node]
+    return its.seat(free, size).speed, its.slowness, -free.bit_count()
+
+
+def look_ahead(day: Day, nodes: Sequence[int], pod: Pod) -> int:
+    """The node after which the next hour is best, if all that come then take the fastest set.
+
+    It knows when they arrive, what they request and how long they live. The hour is cut off where
+    the pod itself ends. One node of each machine is tried that is in use and one that is not.
+    """
+    candidates = list(_candidates(day.state, nodes, pod.size))
+    if len(candidates) == 1 or pod.size == 1:
+        return fastest(day, nodes, pod)
+    return max(candidates, key=lambda node: _future(day, node, pod))
+
+
+def _candidates(state: State, nodes: Iterable[int], size: int) -> Iterator[int]:
+    best: dict[tuple[str, bool], tuple[tuple[float, float, int], int]] = {}
+    for node in nodes:
+        its = state.types[node]
+        group = its.product, state.free[node] == (1 << its.n) - 1
+        found = _speed_first(state, node, size), node
+        best[group] = max(best.get(group, found), found)
+    return (node for _, node in best.values())
+
+
+def _future(day: Day, node: int, pod: Pod) -> float:
+    """GPUs of the pods to come, each by the speed of its set, less what their waiting costs."""
+    state, index, until = day.state.copy(), day.index, day.now + min(pod.lasts, _HOUR)
+    value = _sit(state, node, pod, day.now)
+    while True:
+        at = day.pods[index].at if index < len(day.pods) else math.inf
+        if state.ends and state.ends[0][0] <= min(at, until):
+            now, node, chosen = heapq.heappop(state.ends)
+            state.free[node] |= chosen
+            still = []
+            for each in state.waiting:
+                if state.free[node].bit_count() >= each.size:
+                    value += _sit(state, node, each, now)
+                else:
+                    still.append(each)
+            state.waiting = still
+        elif at <= until:
+            value += _arrive(state, day.pods[index])
+            index += 1
+        else:
+            return value - sum(
+                each.size * (until - max(each.at, day.now)) * _WAIT_COSTS for each in state.waiting
+            )
+
+
+def _arrive(state: State, pod: Pod) -> float:
+    found = [(*_speed_first(state, node, pod.size), node) for node in state.fitting(pod.size)]
+    if found:
+        return _sit(state, max(found)[-1], pod, pod.at)
+    state.waiting.append(pod)
+    return 0.0
+
+
+def _sit(state: State, node: int, pod: Pod, now: float) -> float:
+    seat = state.types[node].seat(state.free[node], pod.size)
+    state.free[node] &= ~seat.likely
+    heapq.heappush(state.ends, (now + pod.lasts, node, seat.likely))
+    speed = pod.size * seat.speed if pod.size > 1 else 0.0
+    return speed - pod.size * (now - pod.at) * _WAIT_COSTS

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from api.gpu_request import gpu_request
 from api.topology_annotation import TopologyAnnotation
 from placement.class_tables import ScoreTables
 from placement.score_table import ScoreTable
 from placement.shape import shape
-from scheduler.simulation.fleet_replay import Give, NodeKind, Placed, ReplaySetup, replay
-from tests.bench.placement_arms import Plugins, arm
+from scheduler.simulation.fleet_replay import Give, NodeKind, ReplaySetup, replay
+from tests.bench.placement_arms import JUDGED, Plugins, arm
 from tests.bench.placement_fleets import WORKLOADS, Machine, best_gbps, fleet_of
+from tests.bench.placement_reference import Day, Landed, Pod, Type
 from tests.judge.bandwidth import Judge
 from tests.kubelet_nodes.allocator import Allocator
 from tests.scheduler.simulated import seeded
@@ -83,6 +83,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         of = [its for each, its in self.sizes.items() if size in (None, each)]
         return sum(its.wait_seconds for its in of) / sum(its.pods for its in of)
 
+    def part(self, size: int) -> float:
+        """Part of the GPUs of all pods that those of a size have; each lives as long."""
+        gpus = {each: each * its.pods for each, its in self.sizes.items()}
+        return gpus.get(size, 0) / sum(gpus.values())
+
     @property
     def lost(self) -> int:
         """Pods over which the device plugin failed."""
@@ -120,18 +125,32 @@ def run(key: Key, give: Give) -> Run:
     gpus = sum(each.topology.n for each in fleet)
     workload = WORKLOADS[key.mix]
     arrivals = workload.arrivals(gpus, key.load, key.pods, seeded(f"{key.seed} {key.mix}"))
-    its = arm(key.arm, fleet, tables, give)
-    kinds = tuple(kind_of(each.name) for each in fleet)
-    setup = ReplaySetup(kinds=kinds, give=its.give, lag_seconds=its.lag_seconds)
-    placed = replay(setup, arrivals, its.choose, seeded(f"{key.seed} {key.arm}"))
-    sizes = _figures(fleet, placed[int(key.pods * WARM_UP) :])
+    chance = seeded(f"{key.seed} {key.arm}")
+    if key.arm in JUDGED:
+        pods = [Pod(each.at_seconds, each.lasts_seconds, each.wish.gpus) for each in arrivals]
+        landed = Day(types_of(fleet, give), pods, JUDGED[key.arm], chance).play()
+    else:
+        its = arm(key.arm, tables, give)
+        kinds = tuple(kind_of(each.name) for each in fleet)
+        setup = ReplaySetup(kinds=kinds, give=its.give, lag_seconds=its.lag_seconds)
+        landed = [
+            Landed(each.wish.gpus, each.wait_seconds, each.gbps, each.lost)
+            for each in replay(setup, arrivals, its.choose, chance)
+        ]
+    sizes = _figures(fleet, landed[int(key.pods * WARM_UP) :])
     return Run(key=key, sizes=sizes, took_seconds=round(time.process_time() - begin, 3))
 
 
-def _figures(fleet: tuple[Machine, ...], placed: Sequence[Placed]) -> dict[int, SizeFigures]:
+def types_of(fleet: Sequence[Machine], give: Give) -> tuple[Type, ...]:
+    """The nodes of a fleet as the reference plays them."""
+    types = {each.name: Type(each, kind_of(each.name), give, fleet) for each in set(fleet)}
+    return tuple(types[each.name] for each in fleet)
+
+
+def _figures(fleet: tuple[Machine, ...], landed: Sequence[Landed]) -> dict[int, SizeFigures]:
     found: dict[int, SizeFigures] = {}
-    for size in sorted({each.wish.gpus for each in placed}):
-        its = [each for each in placed if each.wish == gpu_request(size)]
+    for size in sorted({each.size for each in landed}):
+        its = [each for each in landed if each.size == size]
         best = best_gbps(fleet, size)
         found[size] = SizeFigures(
             pods=len(its),

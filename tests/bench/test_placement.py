@@ -13,28 +13,26 @@ import pytest
 from api.gpu_request import gpu_request
 from base.errors import BadInput
 from placement.class_tables import ScoreTables
-from scheduler.fleet_products import FleetProducts
 from scheduler.simulation import choosers
-from scheduler.simulation.fleet_replay import ReplayNode
 from tests.bench import placement
 from tests.bench.page import REAL_NODES, with_section
 from tests.bench.placement_arms import (
+    AHEAD,
     ARMS,
+    COMPARED,
+    FASTEST,
     LATE,
-    MIXED_ARMS,
     NOW,
     OTHER_POLICY,
     PACK,
-    REFERENCE,
     SPREAD,
     Plugin,
     Plugins,
 )
-from tests.bench.placement_cells import MACHINES, MIXED, OTHERS, Cell, cells, plan
+from tests.bench.placement_cells import FLEETS, LOADS, MIXED, MIXES, Cell, cells, plan
 from tests.bench.placement_fleets import WORKLOADS, best_gbps, fleet_of, machine
-from tests.bench.placement_page import page
-from tests.bench.placement_reference import Reference
-from tests.bench.placement_runs import Key, Run, SizeFigures, kind_of, play, read, run, tables
+from tests.bench.placement_page import MOST_ROWS, page, raw
+from tests.bench.placement_runs import Key, Run, SizeFigures, kind_of, play, read, run
 from tests.judge.bandwidth import AMPERE, HOPPER
 from tests.kubelet_nodes.allocator import Allocator
 from tests.observed import observed
@@ -164,22 +162,23 @@ def test_a_fleet_that_makes_no_sense_is_refused(spec: str) -> None:
 def test_the_plan_has_every_run_once_and_all_arms_of_a_day() -> None:
     keys = list(plan())
     assert len(keys) == len({*keys})
-    assert {each.fleet for each in keys} > {*MACHINES, *MIXED, *OTHERS}
-    assert {each.mix for each in keys if each.fleet in MIXED} == {*WORKLOADS}
-    assert {each.arm for each in keys if each.fleet in MIXED} == {*MIXED_ARMS}
+    assert {each.fleet for each in keys} == {*FLEETS}
+    assert {(each.mix, each.load) for each in keys} == {(mix, at) for mix in MIXES for at in LOADS}
+    assert {each.arm for each in keys} == {*COMPARED}
 
 
-def test_the_page_has_every_cell_of_the_plan() -> None:
+def test_the_page_has_the_worst_cells_and_the_raw_table_has_all() -> None:
     keys = [each for each in plan() if each.seed < 2]
-    text = page([played(each, speed=0.5, wait=1) for each in keys])
-    found = cells([played(each) for each in keys])
-    rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
-    for each in found:
-        place = {**MACHINES, **MIXED, **OTHERS}.get(each.fleet)
-        if place:
-            assert sum(line.startswith(f"| {place}, {each.load:.2f} |") for line in rows) >= 2
+    runs = [played(each, speed=each.load if each.arm == NOW else 1) for each in keys]
+    text = page(runs)
+    rows = [line for line in text.splitlines() if line.startswith("| ") and ", 0." in line]
+    assert len(rows) == MOST_ROWS
+    assert sum(", 0.30 |" in row for row in rows) == len(FLEETS) * len(MIXES)
+    assert not any(", 0.95 |" in row for row in rows)
+    lines = raw(runs).splitlines()
+    sizes = sum(len(WORKLOADS[mix].sizes) for mix in MIXES)
+    assert len(lines) == 1 + len(FLEETS) * len(LOADS) * len(COMPARED) * sizes
     assert "nan" not in text
-    assert all(len(line) < 2000 for line in rows)
 
 
 def test_the_command_plays_what_is_asked_for_and_writes_the_page(
@@ -222,7 +221,7 @@ def test_nodes_of_four_have_all_links_and_no_part_in_what_is_larger() -> None:
     assert joined("four-a100") == {(a, b) for b in range(4) for a in range(b)}
     assert best_gbps(fleet_of("1*four-a100+1*a100-pcie-pairs"), 8) == AMPERE.sockets
     spec = "3*four-a100+1*dgx-a100"
-    for arm in (NOW, REFERENCE):
+    for arm in (NOW, FASTEST):
         assert predicted(key(arm, fleet=spec, pods=60)).speed(8) == 1
 
 
@@ -231,43 +230,54 @@ def test_a_node_that_lost_a_link_is_judged_by_the_best_of_its_product() -> None:
     assert joined("dgx1-v100") - joined("dgx1-broken") == {(0, 3)}
     kinds = [kind_of(name) for name in ("dgx1-broken", "dgx1-v100")]
     assert kinds[0].table.ideal(gpu_request(8)) < kinds[1].table.ideal(gpu_request(8))
-    fleet = fleet_of("1*dgx1-broken+1*dgx1-v100")
-    for choose in (choosers.ranked(tables), Reference(fleet, choosers.predicted).choose):
-        products = FleetProducts()
-        nodes = [ReplayNode(each.name, each, products) for each in kinds]
-        chosen = {choose(nodes, gpu_request(8), seeded(seed)).node.kind.name for seed in range(8)}
-        assert chosen == {"dgx1-v100"}
+    spec = "1*dgx1-broken+1*dgx1-v100"
+    for arm in (NOW, FASTEST):
+        found = [
+            predicted(key(arm, fleet=spec, mix="trace", seed=each, pods=1)) for each in range(9)
+        ]
+        assert all(one.speed(size) == 1 for one in found for size in one.sizes)
 
 
-def cells_of(fleet: str, arms: dict[str, dict[str, float]]) -> str:
-    """The page's list of missed targets for four days on which each arm has these figures."""
+def cell_of(arms: dict[str, dict[str, float]], mix: str = "usual") -> Cell:
+    """Four days on which each arm has these figures."""
+    (fleet, *_) = MIXED
     runs = [
-        played(key(arm, fleet=fleet, seed=seed), **its)
+        played(Key(fleet=fleet, mix=mix, load=0.85, arm=arm, seed=seed, pods=100), **its)
         for arm, its in arms.items()
         for seed in range(4)
     ]
-    text = page(runs)
-    return text[text.index("## Where a target is missed") : text.index("## Speed")]
+    (found,) = cells(runs)
+    return found
 
 
-def test_the_page_names_each_target_that_is_missed() -> None:
-    (fleet, *_), stock = MIXED, {"speed": 0.8, "wait": 20.0}
-    arms = {SPREAD: stock, PACK: stock, REFERENCE: {"speed": 0.9, "wait": 20.0}}
-    good = cells_of(fleet, {**arms, NOW: {"speed": 0.9, "wait": 20.5}})
-    assert good.count("- ") == good.count("- nowhere") == 2
-    slow = cells_of(fleet, {**arms, NOW: {"speed": 0.77, "wait": 20.0}})
-    assert all(f"pods of {size} GPUs: -0.030" in slow for size in (2, 4, 8))
-    assert "speed over GPUs: 0.856 ± 0.000 of the reference's" in slow
-    late = cells_of(fleet, {**arms, NOW: {"speed": 0.9, "wait": 22.0}})
-    assert "all pods wait 22.00 s, with packing 20.00 s" in late
-    assert "GPUs: 22.00 s" not in late
+def test_the_reference_is_the_fastest_arm_that_keeps_to_the_limits() -> None:
+    stock = {"speed": 0.5, "wait": 20.0}
+    arms = {SPREAD: stock, PACK: stock, FASTEST: {"speed": 0.7, "wait": 20.0}}
+    assert cell_of({**arms, AHEAD: {"speed": 0.9, "wait": 21.0}}).reference == AHEAD
+    assert cell_of({**arms, AHEAD: {"speed": 0.9, "wait": 23.0}}).reference == FASTEST
+    assert cell_of({**arms, NOW: {"speed": 1.0, "wait": 1.0}}).reference == FASTEST
+    assert cell_of({SPREAD: {"speed": 0.9, "wait": 99.0}, PACK: stock}).reference == PACK
 
 
-def test_a_wait_that_is_longer_by_less_than_a_second_is_no_miss() -> None:
-    (fleet, *_) = MIXED
-    arms = {arm: {"speed": 0.9, "wait": 0.1} for arm in (SPREAD, PACK, REFERENCE)}
-    assert "all pods" not in cells_of(fleet, {**arms, NOW: {"speed": 0.95, "wait": 0.9}})
-    assert "all pods" in cells_of(fleet, {**arms, NOW: {"speed": 0.95, "wait": 1.2}})
+def test_a_limit_is_broken_by_a_slower_size_or_a_longer_wait() -> None:
+    stock = {"speed": 0.8, "wait": 20.0}
+    arms = {SPREAD: {"speed": 0.6}, PACK: stock}
+    assert not cell_of({**arms, NOW: {"speed": 0.79, "wait": 21.9}}).broken(NOW)
+    slow = cell_of({**arms, NOW: {"speed": 0.77, "wait": 20.0}}).broken(NOW)
+    assert [words.split()[2] for words in slow] == ["-0.030"] * 3
+    (late,) = cell_of({**arms, NOW: {"speed": 0.9, "wait": 22.5}}).broken(NOW)
+    assert late.startswith("waits 1.1")
+    short = {SPREAD: {"wait": 4.0}, PACK: {"wait": 4.0}, NOW: {"wait": 9.0}}
+    assert not cell_of(short).broken(NOW)
+
+
+def test_sizes_that_hardly_any_gpu_is_used_by_do_not_count() -> None:
+    sizes = {1: figures(100), 2: figures(1, speed=0.1), 8: figures(20)}
+    runs = {
+        arm: {seed: Run(key=key(arm, seed=seed), sizes=sizes) for seed in range(2)}
+        for arm in (PACK, NOW)
+    }
+    assert Cell(fleet=PAIRS, mix="usual", load=0.85, runs=runs).sizes == [8]
 
 
 @pytest.mark.cluster
@@ -284,9 +294,9 @@ def test_ours_finds_what_foresight_finds_and_far_more_than_bin_packing(
     allocator: Allocator,
 ) -> None:
     give = Plugins(allocator).give
-    arms = (REFERENCE, NOW, LATE, PACK, OTHER_POLICY)
+    arms = (AHEAD, NOW, LATE, PACK, OTHER_POLICY)
     found = {arm: run(key(arm, fleet="32*a100-pcie-pairs", pods=3000), give) for arm in arms}
-    best = found[REFERENCE].best_part
+    best = found[AHEAD].best_part
     assert found[NOW].best_part > 0.99 * best
     assert found[LATE].best_part > 0.97 * best
     assert found[PACK].best_part < 0.9 * best
