@@ -23,8 +23,10 @@ class ApiResource:
 
     @property
     def plural(self) -> str:
-        """Name of the kind in paths: ``nodes``, ``validatingadmissionpolicies``."""
+        """Name of the kind in paths: ``nodes``, ``priorityclasses``, ``networkpolicies``."""
         singular = self.kind.lower()
+        if singular.endswith("s"):
+            return f"{singular}es"
         return f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}s"
 
     @property
@@ -49,6 +51,9 @@ STATEFUL_SETS = ApiResource(group="apps", version="v1", kind="StatefulSet")
 NODE_FEATURES = ApiResource(group="nfd.k8s-sigs.io", version="v1alpha1", kind="NodeFeature")
 RESOURCE_SLICES = ApiResource(
     group="resource.k8s.io", version="v1", kind="ResourceSlice", namespaced=False
+)
+PRIORITY_CLASSES = ApiResource(
+    group="scheduling.k8s.io", version="v1", kind="PriorityClass", namespaced=False
 )
 ADMISSION_POLICIES = ApiResource(
     group="admissionregistration.k8s.io",

@@ -14,8 +14,11 @@ import msgspec
 from base.errors import BadInput, Unreadable
 from base.files import read_text
 from base.words import did_you_mean
-from kube.api import Api, Object
+from kube.api import PRIORITY_CLASSES, Api, Object
+from kube.api_errors import ApiError
 from kube.objects.pod import Pod
+from kube.objects.priority_class import PriorityClass, with_priority
+from kube.present_objects import present_objects
 from placement.class_tables import ScoreTables
 from scheduler.cluster.cluster_reading import ClusterReading, wait_until
 from scheduler.cluster.node_cache import NodeCache
@@ -120,7 +123,7 @@ def candidate_nodes(api: Api, pod: ExplainedPod, timeout_seconds: float) -> Filt
 
     Raises Unreadable where not all of the cluster could be read in time.
     """
-    constraints = pod.constraints
+    constraints = _with_priority(api, pod.constraints)
     with closing(ClusterReading(api)) as reading:
         wait_until(lambda: reading.is_whole, lambda: reading.why_not, timeout_seconds)
         return reading.filtered(constraints)
@@ -183,7 +186,7 @@ def cluster_explanation(
     request = ask(typed_pod, rules)
     if request is None:
         return nothing_requested(typed_pod.metadata.namespace, typed_pod.metadata.name)
-    constraints = pod.constraints
+    constraints = _with_priority(api, pod.constraints) if filters else pod.constraints
     tables = ScoreTables(policies=settings.policies)
     cache = NodeCache(tables)
     watches = Watches(api, cache, namespace=settings.namespace, rules=rules)
@@ -239,6 +242,19 @@ def _with_filters(
         left_out=filtered_nodes.left_out,
         notes=(*notes(pod.constraints, filtered_nodes), *((RELATIVE,) if is_short else ())),
     )
+
+
+def _with_priority(api: Api, pod: Pod) -> Pod:
+    """The pod with the priority that admission would give it; unchanged where none can be read."""
+    if pod.spec.priority is not None:
+        return pod
+    try:
+        classes = [
+            PriorityClass.from_object(found) for found in present_objects(api, PRIORITY_CLASSES)
+        ]
+    except ApiError:
+        return pod  # most people may not read them: what follows from it is left open
+    return msgspec.structs.replace(pod, spec=with_priority(pod.spec, classes))
 
 
 def _read(pod: Object, source: str) -> Pod:

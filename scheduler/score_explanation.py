@@ -44,7 +44,7 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "taken": "more likely to refuse the pod than",
         "linked": "less likely to meet the pod's link wish than",
-        "speed": "slower, relative to the best of its product, than",
+        "speed": "slower than",
         "whole": "not one for the pod to fill, unlike",
         "share": "of a product that pods of this size already use more than that of",
         "clique": "outside the NVLink clique of the pod's job, unlike",
@@ -190,11 +190,31 @@ def _why(verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRe
     short = next(name for name in SHORT_OF if getattr(own_aims, name) != getattr(best_aims, name))
     is_as_fast = len({_best_gbps(ranked, tables, wish) for ranked in (verdict, best)}) == 1
     words = SHORT_OF[short]
+    if short == "speed":
+        return f"{_slower(verdict, best, tables, wish)}{unsure}"
     if short == "share" and is_as_fast:
         words = _FASTER_PRODUCT
     elif short == "whole" and own_aims.whole == BROKEN:
         words = _BREAKS_WHOLE
     return f"{words} {best.node}{unsure}"
+
+
+def _slower(verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRequest) -> str:
+    """Speed of the rings through both nodes' GPUs, such as ``its GPUs reach 10 of 50 GB/s; dgx1-b
+    reaches 50``; with the other node's own best where its class has another one."""
+    own_best, other_best = (_best_gbps(ranked, tables, wish) or 0 for ranked in (verdict, best))
+    own, other = (
+        0.0 if ranked.outcome is None else ranked.outcome.gbps for ranked in (verdict, best)
+    )
+    bound = "" if own_best == other_best else f" of {_shown(other_best)}"
+    return (
+        f"its GPUs reach {_shown(own)} of {_shown(own_best)} GB/s;"
+        f" {best.node} reaches {_shown(other)}{bound}"
+    )
+
+
+def _shown(gbps: float) -> str:
+    return f"{round(gbps, 1):g}"
 
 
 def _best_gbps(verdict: RankedNode, tables: ScoreTables, wish: GpuRequest) -> float | None:

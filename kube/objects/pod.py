@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,10 @@ from kube.objects.pod_constraints import (
     Toleration,
 )
 from kube.objects.typed_object import Condition, Metadata, TypedObject, condition_of, is_true
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""Name that the API server writes where a pod names no scheduler."""
+_PREEMPTED: Final = "PreemptionByScheduler"
 
 
 class RequestedAmounts(TypedObject, frozen=True):
@@ -55,6 +59,11 @@ class PodSpec(TypedObject, frozen=True):
     node_name: str = ""
     """Empty until the pod is bound to a node."""
     scheduler_name: str = ""
+    priority: int | None = None
+    """Priority that admission has given the pod; None in a manifest."""
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    """``Never``: the pod waits until room is free by itself."""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Mapping[str, Amount] = {}
@@ -148,6 +157,15 @@ class Pod(TypedObject, frozen=True):
     def is_bound(self) -> bool:
         """Whether the pod has a node."""
         return bool(self.spec.node_name)
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether a scheduler has deleted the pod to make room for another, and it has not ended.
+
+        Source: k8s.io/api, core/v1/types.go, PodReasonPreemptionByScheduler.
+        """
+        condition = condition_of(self.status.conditions, "DisruptionTarget")
+        return self.is_deleted and condition is not None and condition.reason == _PREEMPTED
 
     @property
     def is_ready(self) -> bool:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes and bound pods of a cluster, read once for the scheduler's filters."""
+"""Nodes of a cluster and the pods that have room there, read once for the scheduler's filters."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from base import threads
 from base.errors import BadInput, Unreadable
-from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.api import NODES, PODS, Api, ApiResource
 from kube.informer import (
     CacheSynced,
@@ -22,28 +22,27 @@ from kube.informer import (
     WatchLost,
 )
 from kube.objects.node import Node
-from kube.objects.pod import Pod
-from scheduler.filters import node_filters, resource_fit
-from scheduler.filters.node_filters import FilteredNodes
-from scheduler.filters.resource_fit import NodeLoad
+from kube.objects.pod import DEFAULT_SCHEDULER, Pod
+from scheduler.filters import node_filters, preemption
+from scheduler.filters.node_filters import FilteredNodes, NodeFilter
+from scheduler.filters.preemption import PodOnNode
 
 _CHECK_SECONDS: Final = 0.05
 _END_SECONDS: Final = 5.0
-_BOUND: Final = {"spec.nodeName!": ""}
 
 
 class ClusterReading:
-    """Watches nodes and bound pods until it is closed; keeps the few values that count."""
+    """Watches nodes and pods until it is closed; keeps the few values that count."""
 
     def __init__(self, api: Api) -> None:
         self._nodes: dict[str, Node] = {}
-        self._pods: dict[str, tuple[str, Amounts]] = {}  # UID to node and requests
+        self._pods: dict[str, tuple[PodOnNode, str]] = {}  # UID to pod and its scheduler
         self._synced: set[str] = set()
         self._down: dict[str, str] = {}
         self._failed: BadInput | None = None
         self._informers = (
             Informer(api, NODES, self._taking(NODES, self._take_node)),
-            Informer(api, PODS, self._taking(PODS, self._take_pod), fields=_BOUND),
+            Informer(api, PODS, self._taking(PODS, self._take_pod)),
         )
         self._threads = [
             threads.started(informer.run, "read-cluster") for informer in self._informers
@@ -68,7 +67,7 @@ class ClusterReading:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all nodes and bound pods were read. Raises BadInput for a damaged one."""
+        """Whether all nodes and pods were read. Raises BadInput for a damaged one."""
         if self._failed is not None:
             raise self._failed
         return len(self._synced) == len(self._informers)
@@ -79,15 +78,25 @@ class ClusterReading:
         return "; ".join(self._down.values())
 
     def filtered(self, pod: Pod) -> FilteredNodes:
-        """The nodes as the filters divide them; the pod itself holds nothing of them."""
-        by_node: defaultdict[str, list[Amounts]] = defaultdict(list)
-        for uid, (node, requests) in self._pods.items():
-            if uid != pod.metadata.uid:
-                by_node[node].append(requests)
-        loads: Mapping[str, NodeLoad] = {
-            node: resource_fit.node_load(requests) for node, requests in by_node.items()
-        }
-        return node_filters.filtered(pod, self._nodes.values(), loads)
+        """The nodes as the filters divide them; the pod itself holds nothing of them.
+
+        Nominated pods count where the same scheduler knows them: the one that the pod names.
+        """
+        by_node: defaultdict[str, list[PodOnNode]] = defaultdict(list)
+        for uid, (other, scheduler) in self._pods.items():
+            is_known = not other.nominated or scheduler == scheduler_of(pod)
+            if uid != pod.metadata.uid and is_known:
+                by_node[other.node].append(other)
+        loads = {node: preemption.load_for(pod, pods) for node, pods in by_node.items()}
+        filtered = node_filters.filtered(pod, self._nodes.values(), loads)
+        short = [
+            self._nodes[left_out.node]
+            for left_out in filtered.left_out
+            if left_out.filter is NodeFilter.RESOURCES
+        ]
+        has_candidate = bool(filtered.candidates)
+        outlook = preemption.outlook(pod, short, by_node, has_candidate=has_candidate)
+        return replace(filtered, outlook=outlook)
 
     def _taking(
         self, resource: ApiResource, take: Callable[[ObjectSeen | ObjectGone], None]
@@ -122,10 +131,16 @@ class ClusterReading:
             self._pods.pop(event.uid, None)
             return
         pod = Pod.from_object(event.object)
-        if pod.is_finished or not pod.is_bound:
+        on_node = preemption.pod_on_node(pod)
+        if on_node is None:
             self._pods.pop(pod.metadata.uid, None)
         else:
-            self._pods[pod.metadata.uid] = (pod.spec.node_name, pod_requests(pod.spec))
+            self._pods[pod.metadata.uid] = (on_node, scheduler_of(pod))
+
+
+def scheduler_of(pod: Pod) -> str:
+    """Name of the scheduler that places the pod."""
+    return pod.spec.scheduler_name or DEFAULT_SCHEDULER
 
 
 def wait_until(is_there: Callable[[], bool], why_not: Callable[[], str], seconds: float) -> None:

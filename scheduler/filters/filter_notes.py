@@ -7,17 +7,22 @@ numFeasibleNodesToFind), with the same meaning in 1.32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kube.objects.pod import Pod, PodSpec
 from scheduler.filters import node_selection
 from scheduler.filters.node_filters import FilteredNodes
+from scheduler.filters.preemption import PreemptionOutlook
 
 NOT_APPLIED: Final = (
     "The scheduler's filters are not applied: it ranks only the nodes that pass them."
 )
 NO_CANDIDATE: Final = "No node is left: the pod stays pending, and no extender is asked."
+PRIORITY_UNKNOWN: Final = (
+    "No node is left, and no extender is asked. Whether the scheduler deletes other pods for this"
+    " one is not known: the cluster's PriorityClasses cannot be read, or lack the pod's."
+)
 ONE_CANDIDATE: Final = "One node is left: the scheduler takes it, and asks no extender."
 _VOLUMES: Final = (
     *("persistentVolumeClaim", "ephemeral", "csi"),
@@ -25,6 +30,7 @@ _VOLUMES: Final = (
 )
 """Kinds of volumes for which the scheduler may leave nodes out."""
 
+_MOST_NAMED: Final = 5
 _ALWAYS_ALL: Final = 100
 """Nodes of a cluster in which the scheduler looks at all of them."""
 _LEAST_PERCENT: Final = 5
@@ -39,13 +45,15 @@ def _notes(pod: Pod, filtered: FilteredNodes) -> Iterator[str]:
     spec = pod.spec
     count = len(filtered.candidates)
     if count < 2:
-        yield NO_CANDIDATE if not count else ONE_CANDIDATE
+        yield _no_candidate(pod, filtered.outlook) if not count else ONE_CANDIDATE
     yield from (
         f"{fault}. No node matches its term." for fault in node_selection.selection_faults(spec)
     )
     if spec.scheduling_gates:
         yield "The pod is not scheduled as long as it has a scheduling gate."
-    if pod.status.nominated_node_name:
+    for node, names in sorted(filtered.outlook.reserved.items())[:_MOST_NAMED]:
+        yield f"Room on {node} is reserved for {_listed(names)}: preemption has made it."
+    if pod.status.nominated_node_name and count:
         name = pod.status.nominated_node_name
         yield f"Preemption makes room on {name}: the scheduler tries it before all others."
     if missing := tuple(_not_covered(spec)):
@@ -59,6 +67,30 @@ def _notes(pod: Pod, filtered: FilteredNodes) -> Iterator[str]:
             f"Where percentageOfNodesToScore is not 100 the scheduler stops at about {looked_at} "
             f"of these {count} nodes: a rank depends on which they are."
         )
+
+
+def _no_candidate(pod: Pod, outlook: PreemptionOutlook) -> str:
+    """What the scheduler does with a pod that no node has room for."""
+    if not outlook.is_known:
+        return PRIORITY_UNKNOWN
+    if outlook.ending:
+        node = pod.status.nominated_node_name
+        ending = _listed(outlook.ending)
+        return f"No node is left now. Preemption makes room on {node}: the pod waits for {ending}."
+    if not outlook.choices:
+        return NO_CANDIDATE
+    first, *others = outlook.choices
+    victims = [f"{victim.name} (priority {victim.priority})" for victim in first.victims]
+    nodes = f" or as well on {_listed([choice.node for choice in others])}" if others else ""
+    return (
+        f"No node is left, so the scheduler preempts: on {first.node}{nodes}. On {first.node} it "
+        f"deletes {_listed(victims)}. No extender is asked."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _not_covered(spec: PodSpec) -> Iterator[str]:

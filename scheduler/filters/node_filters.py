@@ -20,6 +20,7 @@ from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.objects.node import Node
 from kube.objects.pod import Pod
 from scheduler.filters import node_selection, resource_fit, taints
+from scheduler.filters.preemption import NO_PREEMPTION, PreemptionOutlook
 from scheduler.filters.resource_fit import NodeLoad
 
 NO_LOAD: Final = NodeLoad()
@@ -55,6 +56,8 @@ class FilteredNodes:
     """Nodes that the scheduler asks its extender about, by name."""
     left_out: tuple[LeftOutNode, ...]
     """Nodes that a filter leaves out, by name."""
+    outlook: PreemptionOutlook = NO_PREEMPTION
+    """What the scheduler does where there is no candidate."""
 
 
 def filtered(pod: Pod, nodes: Iterable[Node], loads: Mapping[str, NodeLoad]) -> FilteredNodes:

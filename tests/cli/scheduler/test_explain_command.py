@@ -13,10 +13,15 @@ import yaml
 
 from api import keys, names
 from cli.scheduler import explain_command
-from kube.api import LEASES, NODES, PODS, Object
+from kube.api import LEASES, NODES, PODS, PRIORITY_CLASSES, Object
 from kube.api_errors import Forbidden
 from scheduler.explanation_source import RELATIVE
-from scheduler.filters.filter_notes import NO_CANDIDATE, NOT_APPLIED, ONE_CANDIDATE
+from scheduler.filters.filter_notes import (
+    NO_CANDIDATE,
+    NOT_APPLIED,
+    ONE_CANDIDATE,
+    PRIORITY_UNKNOWN,
+)
 from tests.cli.conftest import Run
 from tests.fakes.api import Call, FakeApi
 from tests.scheduler import calls, fleets
@@ -25,7 +30,7 @@ from tests.scheduler.extenders import Served, served
 TABLE = """\
 NODE    RANK  GPUS             GB/S  WHY
 whole     10  2,3 100 %  300 of 300  the best
-broken     1  0,2 100 %   20 of 300  slower, relative to the best of its product, than whole
+broken     1  0,2 100 %   20 of 300  its GPUs reach 20 of 300 GB/s; whole reaches 300
 bare       0  -                   -  no annotation gpuscape.io/topology: does the agent run there?
 cpu        -  -                   -  left out: NO_GPUS
 """.replace("NO_GPUS", "Insufficient nvidia.com/gpu (2 requested, 0 of 0 left)")
@@ -471,6 +476,51 @@ def test_gpus_that_bound_pods_hold_are_not_there(run: Run, api: Api) -> None:
         "whole": "Insufficient nvidia.com/gpu (5 requested, 3 of 8 left)",
     }
     assert "broken" in ranks(answer)
+
+
+def test_a_pod_that_would_preempt_is_not_said_to_stay_pending(
+    run: Run, api: Api, tmp_path: Path
+) -> None:
+    """A pod in the cluster has its priority; that of a manifest is its PriorityClass's."""
+    classes: Object = {"metadata": {"name": "high"}, "value": 9}
+    for name in ("broken", "whole"):
+        pod = train(8, nodeName=name, priority=5 if name == "broken" else 9)
+        api.server.create(PODS, {**pod, "metadata": {"name": f"on-{name}"}}, "default")
+    api.server.delete(NODES, "bare")
+    api.server.create(PODS, train(priority=9), "default")
+    sentence = (
+        "No node is left, so the scheduler preempts: on broken. On broken it deletes "
+        "default/on-broken (priority 5). No extender is asked."
+    )
+    assert found(run, "train")["notes"] == [sentence]
+    file = written(tmp_path, {"kind": "Pod", **train(priorityClassName="high")})
+    assert found(run, "-f", file)["notes"] == [PRIORITY_UNKNOWN]
+    api.server.create(PRIORITY_CLASSES, classes)
+    assert found(run, "-f", file)["notes"] == [sentence]
+    api.fail("watch", Forbidden("no"), times=None, resource=PRIORITY_CLASSES)
+    assert found(run, "-f", file)["notes"] == [PRIORITY_UNKNOWN]
+
+
+@pytest.mark.parametrize(("scheduler", "is_reserved"), [("ours", True), ("others", False)])
+def test_room_of_a_nominated_pod_is_not_offered(
+    run: Run, api: Api, scheduler: str, is_reserved: bool
+) -> None:
+    """Each scheduler knows its own nominated pods alone."""
+    api.server.delete(NODES, "bare")
+    api.server.patch(NODES, "broken", {"spec": {"unschedulable": True}})
+    waiting = train(8, schedulerName=scheduler, priority=9)
+    nominated = {"metadata": {"name": "first"}, "status": {"nominatedNodeName": "whole"}}
+    api.server.create(PODS, {**waiting, **nominated}, "default")
+    api.server.create(PODS, train(schedulerName="ours", priority=9), "default")
+    answer = found(run, "train")
+    if is_reserved:
+        assert ranks(answer) == {}
+        assert answer["notes"] == [
+            NO_CANDIDATE,
+            "Room on whole is reserved for default/first: preemption has made it.",
+        ]
+    else:
+        assert (ranks(answer), answer["notes"]) == ({"whole": 10}, [ONE_CANDIDATE])
 
 
 def test_the_node_that_a_manifest_names_is_the_only_one(run: Run, api: Api, tmp_path: Path) -> None:

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kube.objects.pod import Pod
-from scheduler.filters.filter_notes import NO_CANDIDATE, ONE_CANDIDATE, notes
+from scheduler.filters.filter_notes import NO_CANDIDATE, ONE_CANDIDATE, PRIORITY_UNKNOWN, notes
 from scheduler.filters.node_filters import FilteredNodes, LeftOutNode, NodeFilter
+from scheduler.filters.preemption import (
+    NO_PREEMPTION,
+    NodePreemption,
+    PodOnNode,
+    PreemptionOutlook,
+)
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -22,10 +29,17 @@ def divided(candidates: int, left_out: int = 0) -> FilteredNodes:
     )
 
 
-def said(candidates: int = 2, left_out: int = 0, **spec: Any) -> tuple[str, ...]:
+def said(
+    candidates: int = 2, left_out: int = 0, *, outlook: Any = NO_PREEMPTION, **spec: Any
+) -> tuple[str, ...]:
     status = {"nominatedNodeName": spec.pop("nominated", None)}
     pod = Pod.from_object({"spec": spec, "status": status})
-    return notes(pod, divided(candidates, left_out))
+    return notes(pod, replace(divided(candidates, left_out), outlook=outlook))
+
+
+def preemption(node: str, *victims: str) -> NodePreemption:
+    pods = [PodOnNode(name=victim, node=node, requests={}, priority=7) for victim in victims]
+    return NodePreemption(node=node, victims=tuple(pods))
 
 
 def test_of_a_plain_pod_with_several_candidates_nothing_is_said() -> None:
@@ -82,6 +96,28 @@ def test_gates_and_nominations_are_said() -> None:
     assert "scheduling gate" in gate
     (nominated,) = said(nominated="n1")
     assert "Preemption makes room on n1" in nominated
+
+
+def test_what_preemption_does_is_said_in_place_of_waiting() -> None:
+    choices = (preemption("n1", "a/x", "a/y"), preemption("n2", "a/z"))
+    assert said(0, 2, outlook=PreemptionOutlook(choices=choices, reserved={})) == (
+        "No node is left, so the scheduler preempts: on n1 or as well on n2. On n1 it deletes "
+        "a/x (priority 7), a/y (priority 7). No extender is asked.",
+    )
+    ending = PreemptionOutlook(ending=("a/x",), reserved={})
+    assert said(0, 2, nominated="n1", outlook=ending) == (
+        "No node is left now. Preemption makes room on n1: the pod waits for a/x.",
+    )
+    unknown = PreemptionOutlook(is_known=False, reserved={})
+    assert said(0, 2, outlook=unknown) == (PRIORITY_UNKNOWN,)
+
+
+def test_reserved_room_is_said_of_pods_with_candidates_too() -> None:
+    reserved = PreemptionOutlook(reserved={"n2": ("a/x", "a/y")})
+    line = "Room on n2 is reserved for a/x, a/y: preemption has made it."
+    assert said(2, 1, outlook=reserved) == (line,)
+    assert said(1, 1, outlook=reserved) == (ONE_CANDIDATE, line)
+    assert said(0, 1, outlook=reserved) == (NO_CANDIDATE, line)
 
 
 def test_a_term_that_can_match_nothing_is_said() -> None:
