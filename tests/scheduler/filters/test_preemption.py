@@ -60,7 +60,7 @@ def test_the_fewest_pods_go_and_the_highest_priorities_stay() -> None:
 
 
 def test_of_equal_pods_the_one_goes_that_started_last() -> None:
-    full = [here("early", 4, started_at=EARLY), here("late", 4, started_at=LATE)]
+    full = [here("x-early", 4, started_at=EARLY), here("late", 4, started_at=LATE)]
     assert victims(pod(2), a=full) == {"a": ["late"]}
     waiting = [here("early", 4, started_at=EARLY), here("waiting", 4)]
     assert victims(pod(2), a=waiting) == {"a": ["waiting"]}
@@ -76,6 +76,8 @@ def test_pods_of_equal_priority_stay() -> None:
         ([here("x", 8, 6)], "a"),
         ([here("x", 8, 4)], "b"),
         ([here("x", 4, 5), here("y", 4, 5)], "a"),
+        ([here("x", 4, 5), here("y", 4, -3)], "a"),
+        ([here("x", 4, 4), here("y", 4, 4)], "b"),
         ([here("x", 8, 5, started_at=LATE)], "b"),
     ],
 )
