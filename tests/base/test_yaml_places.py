@@ -202,6 +202,19 @@ def test_a_key_that_stands_twice_is_refused_wherever_it_is() -> None:
     assert read("b:\n- c: 1\n- c: 1\n").content() == {"b": [{"c": 1}, {"c": 1}]}
 
 
+@pytest.mark.parametrize("key", ["~", "null", "[a]", "{a: b}", ""])
+def test_keys_that_programs_in_go_refuse_are_refused_as_they_read_a_file(key: str) -> None:
+    text = f"plain: word\n? {key}\n: value\n"
+    read(text)
+    said = refusal(lambda: read(text, loader=Yaml11Loader, as_go=True))
+    assert said == f"{FILE}:2: a key that is no text: put it in quotes"
+
+
+@pytest.mark.parametrize("key", ["word", "12", "true", "'~'", "'null'"])
+def test_keys_that_programs_in_go_take_are_taken_and_the_last_one_wins(key: str) -> None:
+    read(f"{key}: 1\n{key}: 2\n", loader=Yaml11Loader, as_go=True)
+
+
 def test_an_alias_is_not_a_second_key() -> None:
     assert read("a: &x {k: 1}\nb: *x\n").content() == {"a": {"k": 1}, "b": {"k": 1}}
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from base.unblocked.line_writer import MOST_LINES, BlockedOutput, LineWriter, UnblockedOutput
+from base.unblocked.line_writer import (
+    MOST_BYTES,
+    MOST_LINES,
+    BlockedOutput,
+    LineWriter,
+    UnblockedOutput,
+)
 
 SOON = 60.0
 LINE = b"x" * 999 + b"\n"
@@ -92,6 +98,16 @@ def test_what_waits_is_bounded_in_bytes_too(pipe: Pipe) -> None:
     for _ in range(10):
         writer.put(b"z" * 400_000)
     assert writer.dropped >= 7
+
+
+def test_bytes_that_were_read_make_room_again(pipe: Pipe) -> None:
+    writer = LineWriter(pipe.writes, written_again=pipe.said.append)
+    line = b"z" * (MOST_BYTES // 4)
+    for _ in range(9):
+        writer.put(line)
+        assert pipe.read(len(line)) == line
+        assert writer.flush(SOON)
+    assert writer.dropped == 0
 
 
 def test_lines_that_nobody_can_ever_read_count_as_dropped() -> None:
