@@ -8,7 +8,7 @@ is kept is never touched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
@@ -98,7 +98,7 @@ def gpu_plan(
     after = layout_after(way.kept, way.missing, way.starts)
     instances = (
         *_remaining(gpu, way.kept, users),
-        *_leaving(gpu, destroyed, users),
+        *(_present(gpu, gone, InstanceAction.DESTROY, users) for gone in destroyed),
         *_created(grid, way),
     )
     return GpuPlan(
@@ -128,32 +128,26 @@ def _remaining(
     gpu: MigGpu, kept: Iterable[KeptInstance], users: DeviceUsers
 ) -> Iterator[InstanceChange]:
     for stays in kept:
-        yield InstanceChange(
-            action=InstanceAction.KEEP,
-            id=stays.instance.id,
-            profile=stays.instance.profile,
-            start=stays.instance.start,
-            size=stays.instance.size,
+        yield replace(
+            _present(gpu, stays.instance, InstanceAction.KEEP, users),
             compute=stays.desired.compute,
             added=stays.missing,
             removed=_slices(stays.destroyed),
-            users=tuple(sorted(instance_users(users, gpu.uuid, stays.instance.id))),
         )
 
 
-def _leaving(
-    gpu: MigGpu, destroyed: Iterable[CurrentInstance], users: DeviceUsers
-) -> Iterator[InstanceChange]:
-    for instance in destroyed:
-        yield InstanceChange(
-            action=InstanceAction.DESTROY,
-            id=instance.id,
-            profile=instance.profile,
-            start=instance.start,
-            size=instance.size,
-            compute=_slices(instance.compute),
-            users=tuple(sorted(instance_users(users, gpu.uuid, instance.id))),
-        )
+def _present(
+    gpu: MigGpu, instance: CurrentInstance, action: InstanceAction, users: DeviceUsers
+) -> InstanceChange:
+    return InstanceChange(
+        action=action,
+        id=instance.id,
+        profile=instance.profile,
+        start=instance.start,
+        size=instance.size,
+        compute=_slices(instance.compute),
+        users=tuple(sorted(instance_users(users, gpu.uuid, instance.id))),
+    )
 
 
 def _created(grid: Grid, way: Way) -> Iterator[InstanceChange]:

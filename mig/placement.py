@@ -40,7 +40,7 @@ class Limit(StrEnum):
     """No disjoint places."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Misfit:
     """A limit that a set of instances exceeds."""
 
@@ -137,20 +137,20 @@ class Grid:
             profile = self.profile(instance.profile)
             if profile is None:
                 names = ", ".join(sorted(self._by_name))
-                return _misfit(Limit.PROFILE, f"no profile {instance.profile}; the GPU has {names}")
+                return Misfit(Limit.PROFILE, f"no profile {instance.profile}; the GPU has {names}")
             if instance.start >= 0 and instance.start not in profile.starts:
                 starts = ", ".join(map(str, profile.starts))
                 detail = (
                     f"no {instance.profile} starts at unit {instance.start};"
                     f" it may start at {starts}"
                 )
-                return _misfit(Limit.PROFILE, detail)
+                return Misfit(Limit.PROFILE, detail)
             if sum(instance.compute) > profile.slices:
                 detail = (
                     f"{sum(instance.compute)} compute slices on a {instance.profile}, which has"
                     f" {profile.slices}"
                 )
-                return _misfit(Limit.PROFILE, detail)
+                return Misfit(Limit.PROFILE, detail)
             # some drivers report no compute profiles: then the driver has the last word
             if profile.compute and compute_places(profile, instance.compute) is None:
                 requested_sizes = " and ".join(f"{slices}c" for slices in instance.compute)
@@ -161,14 +161,14 @@ class Grid:
                     f"no places for {requested_sizes} in one {instance.profile};"
                     f" it may have {sizes}"
                 )
-                return _misfit(Limit.PROFILE, detail)
+                return Misfit(Limit.PROFILE, detail)
         return None
 
     def _too_many(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
-        for name, count in sorted(Counter(instance.profile for instance in instances).items()):
+        for name, count in _counts(instances):
             limit = self.max_count(self._by_name[name])
             if count > limit:
-                return _misfit(Limit.COUNT, f"{count} of {name}, of which the GPU allows {limit}")
+                return Misfit(Limit.COUNT, f"{count} of {name}, of which the GPU allows {limit}")
         return None
 
     def _engines_short(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
@@ -179,7 +179,7 @@ class Grid:
         """
         for kind, (budget, needed) in self._engines(instances).items():
             if needed > budget:
-                return _misfit(
+                return Misfit(
                     Limit.ENGINES, f"{needed} {kind} engines, of which there are {budget}"
                 )
         return None
@@ -206,18 +206,14 @@ class Grid:
             return None
         needed = self._units_of(instances)
         if needed > self.units:
-            return _misfit(Limit.ROOM, f"{needed} memory units, of which the GPU has {self.units}")
+            return Misfit(Limit.ROOM, f"{needed} memory units, of which the GPU has {self.units}")
         names = ", ".join(f"{count} of {name}" for name, count in _counts(instances))
-        return _misfit(Limit.ROOM, f"no disjoint places for {names}: each has few starts")
+        return Misfit(Limit.ROOM, f"no disjoint places for {names}: each has few starts")
 
 
 def mask(start: int, size: int) -> int:
     """The memory units of an instance as bits; bit 0 is unit 0."""
     return ((1 << size) - 1) << start
-
-
-def _misfit(limit: Limit, detail: str) -> Misfit:
-    return Misfit(limit=limit, detail=detail)
 
 
 def _counts(instances: Sequence[DesiredInstance]) -> list[tuple[str, int]]:
