@@ -25,8 +25,7 @@ from fleet.rollout_memory import FAILURES, CountedOutcome, UnreportedEnd
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, GateDecision, WaitReason, is_stopped
 from fleet.slot_lease import SlotLease, slot_name
-from kube.api import NODES
-from kube.events import EventBudget, EventSink
+from kube.events import EventBudget, EventSink, node_regarding
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ class ChangeReports:
 
     def evicted(self, record: RollbackRecord, pods: Collection[GpuPod]) -> None:
         """Pods of the device plugin were asked to leave."""
-        names = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
+        names = sorted(pod.full_name for pod in pods)
         log.info("device plugin evicted", extra=_fields(record, pods=names))
 
     def judged(self, record: RollbackRecord, plan: DrainPlan) -> None:
@@ -199,12 +198,7 @@ class ChangeReports:
         self._about(record.node, record.uid, reason, note, warning=warning)
 
     def _about(self, node: str, uid: str, reason: str, note: str, *, warning: bool = False) -> None:
-        about = {
-            "apiVersion": NODES.api_version,
-            "kind": NODES.kind,
-            "name": node,
-            "uid": uid,
-        }
+        about = node_regarding(node, uid)
         self._events.record(about, reason=reason, action=_ACTION, note=note, warning=warning)
 
 

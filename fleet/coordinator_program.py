@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from typing import Final
@@ -28,7 +29,7 @@ from fleet.plugins.device_plugin_restarter import DevicePluginRestarter
 from fleet.policy.fleet_policy_sync import FleetPolicySync
 from fleet.startup.startup_taint_remover import StartupTaintRemover
 from kube.api import CONFIG_MAPS
-from kube.client import ApiClient, Program, connect
+from kube.client import Program, connect
 from kube.events import Recorder
 from kube.informer import Informer, WatchEvent
 from web import messages
@@ -82,8 +83,11 @@ class _Loop:
         """Have the next step made now."""
         self._hastened.set()
 
-    def run(self, step: partial[float]) -> None:
-        """Until the end: each step says in how many seconds it is to be made again."""
+    def start(self, step: Callable[[], float]) -> None:
+        """Start the thread: each step says in how many seconds it is to be made again."""
+        threads.started(partial(self._run, step), self._name)
+
+    def _run(self, step: Callable[[], float]) -> None:
         while not self._ended.is_set():
             self._hastened.clear()
             seconds = 1.0
@@ -100,7 +104,14 @@ def _start(
     settings: CoordinatorSettings, ended: threading.Event, ending: contextlib.ExitStack
 ) -> None:
     """Start all parts, the server first; ``ending`` ends them."""
-    client = _client(settings)
+    program = Program(
+        name=names.COORDINATOR,
+        version=version("gpuscape"),
+        # a large cluster's pods come in hundreds of pages where the server cannot stream them
+        requests_per_second=20,
+        burst=40,
+    )
+    client = connect(program, kubeconfig=settings.kubeconfig)
     instance = settings.instance or socket.gethostname()
     metrics = CoordinatorMetrics(version("gpuscape"))
     defects = Defects(metrics.defect_met)
@@ -124,7 +135,7 @@ def _start(
     policy = FleetPolicySync(client, leads=lambda: leadership.leads)
     taints = StartupTaintRemover(
         client,
-        policy.says_of,
+        policy.startup_wait,
         leads=lambda: leadership.leads,
         shows=metrics.shows_startup,
     )
@@ -193,29 +204,13 @@ def _start(
             rounds.trigger()
         return seconds
 
+    def flush() -> float:
+        events.flush()
+        return _FLUSH_SECONDS
+
     threads.started(policy_watch.run, "watch-policy")
-    policies, startups = _Loop("policy", ended, defects), _Loop("taints", ended, defects)
-    listings = _Loop("plugins", ended, defects)
-    threads.started(partial(policies.run, partial(policy.tick)), "policy")
-    threads.started(partial(startups.run, partial(taints.tick)), "taints")
-    threads.started(partial(listings.run, partial(plugins.tick)), "plugins")
-    threads.started(partial(beats.run, partial(beat)), "beats")
-    threads.started(partial(rounds.run, partial(coordinator.round)), "rounds")
-    threads.started(partial(_flush, events, ended, defects), "events")
-
-
-def _flush(events: Recorder, ended: threading.Event, defects: Defects) -> None:
-    while not ended.wait(_FLUSH_SECONDS):
-        with defects.contained("thread events"):
-            events.flush()
-
-
-def _client(settings: CoordinatorSettings) -> ApiClient:
-    program = Program(
-        name=names.COORDINATOR,
-        version=version("gpuscape"),
-        # a large cluster's pods come in hundreds of pages where the server cannot stream them
-        requests_per_second=20,
-        burst=40,
-    )
-    return connect(program, kubeconfig=settings.kubeconfig)
+    steps = {"policy": policy.tick, "taints": taints.tick, "plugins": plugins.tick, "events": flush}
+    for name, step in steps.items():
+        _Loop(name, ended, defects).start(step)
+    beats.start(beat)
+    rounds.start(coordinator.round)

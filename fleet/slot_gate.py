@@ -68,15 +68,7 @@ class WaitReason(StrEnum):
     SLOT = "slot"
 
 
-_AWAY = frozenset(
-    {
-        WaitReason.NOT_READY,
-        WaitReason.CORDONED,
-        WaitReason.DRIVER_UPGRADE,
-        WaitReason.REBOOT,
-        WaitReason.REMOVAL,
-    }
-)
+_AWAY: Final = frozenset(WaitReason(reason.value) for reason in UnavailableReason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

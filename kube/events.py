@@ -21,7 +21,7 @@ from api import names
 from base.backoff import Backoff
 from base.bucket import Bucket
 from base.text.safe_text import safe_line
-from kube.api import EVENTS, Api, Object
+from kube.api import EVENTS, NODES, Api, Object
 from kube.api_errors import ApiError, Busy, Conflict, NotFound, Unauthorized, Unreachable
 from kube.lease import micro_time
 
@@ -59,6 +59,11 @@ class _Event:
     @property
     def namespace(self) -> str:
         return str(self.body["metadata"]["namespace"])
+
+
+def node_regarding(name: str, uid: str) -> Mapping[str, str]:
+    """The Node that an Event regards."""
+    return {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": name, "uid": uid}
 
 
 class EventSink(Protocol):

@@ -20,7 +20,7 @@ from fleet.plugins.unlisted_devices import UnlistedDevices, unlisted_devices
 from fleet.rollout_settings import RolloutSettings
 from kube.api import NODES, EvictingApi
 from kube.api_errors import ApiError, Conflict, NotFound
-from kube.events import EventSink
+from kube.events import EventSink, node_regarding
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class DevicePluginRestarter:
                 log.warning("device plugin not evicted", extra={"node": name, "why": str(error)})
             return
         self._due[name] = now + self._terms.register_seconds
-        pods = ", ".join(f"{pod.namespace}/{pod.name}" for pod in devices.plugins)
+        pods = ", ".join(pod.full_name for pod in devices.plugins)
         missing = ", ".join(devices.resources)
         log.info("device plugin evicted", extra={"node": name, "pods": pods, "missing": missing})
         note = f"The MIG layout is there, but the node does not offer all of {missing}: {pods}"
@@ -128,10 +128,5 @@ class DevicePluginRestarter:
     def _event(
         self, devices: UnlistedDevices, reason: str, note: str, *, warning: bool = False
     ) -> None:
-        about = {
-            "apiVersion": NODES.api_version,
-            "kind": NODES.kind,
-            "name": devices.node,
-            "uid": devices.uid,
-        }
+        about = node_regarding(devices.node, devices.uid)
         self._events.record(about, reason=reason, action=_ACTION, note=note, warning=warning)

@@ -9,7 +9,7 @@ annotation says what that was.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -44,31 +44,28 @@ class AssignedNode:
     assignment: Assignment
     entries: tuple[str, ...] = ()
     """Names of the entries that select the Node."""
+    written: PolicyEntry | None = None
+    """The entry whose layout the Node has from the policy."""
     patch: Mapping[str, str] | None = None
     """Annotations to write, where that is due."""
-
-
-def entry_of(policy: FleetPolicy, metadata: Metadata) -> PolicyEntry | None:
-    """The entry whose layout a Node has from the policy; None where it has none from there."""
-    annotations = metadata.annotations
-    text, mark = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_POLICY)
-    if text is None or mark is None:
-        return None
-    for entry in _selecting(policy, metadata):
-        if entry.layout == text and mark == _mark(entry):
-            return entry
-    return None
 
 
 def assigned(policy: FleetPolicy, metadata: Metadata) -> AssignedNode | None:
     """The Node's state in the policy, by its metadata; None where the policy is not about it."""
     annotations = metadata.annotations
     text, mark = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_POLICY)
-    entries = tuple(_selecting(policy, metadata))
-    named = tuple(entry.name for entry in entries)
+    entries = [entry for entry in policy.entries if entry.selector.matches(metadata.labels)]
+    marks = {_mark(entry): entry for entry in entries if entry.layout == text}
+    written = None if mark is None else marks.get(mark)
 
     def result(assignment: Assignment, patch: Mapping[str, str] | None = None) -> AssignedNode:
-        return AssignedNode(node=metadata.name, assignment=assignment, entries=named, patch=patch)
+        return AssignedNode(
+            node=metadata.name,
+            assignment=assignment,
+            entries=tuple(entry.name for entry in entries),
+            written=written,
+            patch=patch,
+        )
 
     ours = text is not None and mark is not None and mark.endswith(_digest(text))
     if not entries:
@@ -78,14 +75,10 @@ def assigned(policy: FleetPolicy, metadata: Metadata) -> AssignedNode | None:
     entry = entries[0]
     if text is not None and not ours:
         return result(Assignment.OWN)
-    if text == entry.layout and mark == _mark(entry):
+    if written == entry:
         return result(Assignment.WRITTEN)
     layout_annotations = {keys.MIG_LAYOUT: entry.layout, keys.MIG_POLICY: _mark(entry)}
     return result(Assignment.DUE, layout_annotations)
-
-
-def _selecting(policy: FleetPolicy, metadata: Metadata) -> Iterator[PolicyEntry]:
-    return (entry for entry in policy.entries if entry.selector.matches(metadata.labels))
 
 
 def _mark(entry: PolicyEntry) -> str:

@@ -18,9 +18,9 @@ from api import names
 from base.errors import BadInput
 from base.log_once import LogOnce
 from fleet.mig_node import DrainMode
-from fleet.policy.assigned_layouts import AssignedNode, Assignment, assigned, entry_of
-from fleet.policy.fleet_policy import FleetPolicy, PolicyEntry, parse_fleet_policy
-from fleet.startup.startup_taint import PolicyWord
+from fleet.policy.assigned_layouts import AssignedNode, Assignment, assigned
+from fleet.policy.fleet_policy import FleetPolicy, parse_fleet_policy
+from fleet.startup.startup_taint import StartupWait
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.informer import CacheSynced, ObjectGone, ObjectSeen, WatchEvent
@@ -63,7 +63,7 @@ class FleetPolicySync:
         self._read: object = _UNREAD
         self._policy = _NO_POLICY
         self._problem = ""
-        self._seen: dict[str, tuple[AssignedNode, PolicyEntry | None]] = {}
+        self._seen: dict[str, AssignedNode] = {}
         """Nodes that the policy concerns, by name."""
         self._logged = LogOnce()
 
@@ -75,7 +75,7 @@ class FleetPolicySync:
                 revision=self._policy.revision if self._policy.entries else "",
                 problem=self._problem,
                 is_paused=self._policy.paused,
-                nodes=Counter(node.assignment for node, _ in self._seen.values()),
+                nodes=Counter(node.assignment for node in self._seen.values()),
             )
 
     @property
@@ -83,20 +83,20 @@ class FleetPolicySync:
         """How pods leave, by Node, where the Node's entry sets it."""
         with self._lock:
             return {
-                name: entry.drain
-                for name, (_, entry) in self._seen.items()
-                if entry is not None and entry.drain is not None
+                name: node.written.drain
+                for name, node in self._seen.items()
+                if node.written is not None and node.written.drain is not None
             }
 
-    def says_of(self, metadata: Metadata) -> PolicyWord:
-        """Whether the policy has another layout for a Node that is tainted, by its metadata."""
+    def startup_wait(self, metadata: Metadata) -> StartupWait | None:
+        """Why the policy keeps a Node's startup taint; None: it writes nothing more to the Node."""
         with self._lock:
             if not self._is_known or self._read != self._text or self._problem:
-                return PolicyWord.UNKNOWN
+                return StartupWait.POLICY_UNKNOWN
             assigned_node = assigned(self._policy, metadata)
         waits = (Assignment.DUE, Assignment.DISPUTED)
         is_due = assigned_node is not None and assigned_node.assignment in waits
-        return PolicyWord.DUE if is_due else PolicyWord.NOTHING
+        return StartupWait.POLICY_DUE if is_due else None
 
     # events
 
@@ -171,7 +171,7 @@ class FleetPolicySync:
         if assigned_node is None:
             self._seen.pop(metadata.name, None)
             return
-        self._seen[assigned_node.node] = (assigned_node, entry_of(self._policy, metadata))
+        self._seen[assigned_node.node] = assigned_node
         self._warn(assigned_node)
 
     def _warn(self, assigned_node: AssignedNode) -> None:
@@ -187,11 +187,7 @@ class FleetPolicySync:
         with self._lock:
             if self._problem or self._policy.paused:
                 return
-            due = [
-                name
-                for name, (assigned_node, _) in self._seen.items()
-                if assigned_node.patch is not None
-            ]
+            due = [name for name, node in self._seen.items() if node.patch is not None]
         for name in due[:WRITES_A_TICK]:
             if not self._leads():
                 return
@@ -208,7 +204,7 @@ class FleetPolicySync:
         node = self._api.get(NODES, name)
         with self._lock:
             self._judge(node)
-            assigned_node, _ = self._seen.get(name, (None, None))
+            assigned_node = self._seen.get(name)
         if assigned_node is None or assigned_node.patch is None:
             return
         version = node["metadata"]["resourceVersion"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fleet.drain.drain_plan import DrainPlan
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
-from fleet.mig_node import DrainMode, MigNode
+from fleet.mig_node import MigNode
 from fleet.policy.assigned_layouts import AssignedNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import RolloutSettings
@@ -81,8 +81,6 @@ class PolicyFacts:
     paused: bool = False
     problem: str = ""
     """Why the policy is not obeyed."""
-    drain: DrainMode | None = None
-    """How pods leave by it; None where it does not say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,17 +79,6 @@ class StartupNode:
     """How long it has had the taint."""
 
 
-class PolicyWord(StrEnum):
-    """State of a Node in the fleet policy, as far as the taint depends on it."""
-
-    NOTHING = "nothing"
-    """The policy writes nothing more to the Node as it is now."""
-    DUE = "due"
-    """The Node is to get another layout, or entries disagree about it."""
-    UNKNOWN = "unknown"
-    """The policy is not read yet, or has a mistake."""
-
-
 def is_tainted(node: Node) -> bool:
     """Whether a Node has the taint, whatever its value and effect."""
     return any(taint.key == keys.MIG_LAYOUT_PENDING for taint in node.spec.taints)
@@ -123,12 +112,11 @@ def tainted_since(node: Node) -> float | None:
     return min((time for time in times if time is not None), default=None)
 
 
-def startup_wait(metadata: Metadata, policy: PolicyWord) -> StartupWait:
-    """Why the taint stays, or that it may go."""
+def startup_wait(metadata: Metadata, policy: StartupWait | None) -> StartupWait:
+    """Why the taint stays, or that it may go; ``policy``: why the fleet policy keeps it."""
     labels, notes = metadata.labels, metadata.annotations
-    if policy is not PolicyWord.NOTHING:
-        unknown = policy is PolicyWord.UNKNOWN
-        return StartupWait.POLICY_UNKNOWN if unknown else StartupWait.POLICY_DUE
+    if policy is not None:
+        return policy
     is_in_change = keys.MIG_PERMIT in notes or keys.MIG_REQUEST in notes
     digest = admin_digest(labels, notes)
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))

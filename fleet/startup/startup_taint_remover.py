@@ -15,7 +15,6 @@ from typing import Final
 
 from base.log_once import LogOnce
 from fleet.startup.startup_taint import (
-    PolicyWord,
     StartupNode,
     StartupWait,
     counting_metadata,
@@ -51,15 +50,17 @@ class StartupTaintRemover:
     def __init__(
         self,
         api: Api,
-        policy: Callable[[Metadata], PolicyWord],
+        policy: Callable[[Metadata], StartupWait | None],
         *,
         leads: Callable[[], bool] = lambda: True,
         shows: Callable[[Collection[StartupNode]], None] = lambda _: None,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``policy``: what the fleet policy says about a Node, by its metadata; ``leads``: whether
-        this coordinator may act now; ``shows``: takes the Nodes that have the taint after each
-        tick, none while another coordinator leads."""
+        """``policy``: why the fleet policy keeps the taint of a Node, by its metadata.
+
+        ``leads``: whether this coordinator may act now; ``shows``: takes the Nodes that have the
+        taint after each tick, none while another coordinator leads.
+        """
         self._api = api
         self._policy = policy
         self._leads = leads

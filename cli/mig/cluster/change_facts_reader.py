@@ -22,7 +22,7 @@ from fleet.drain.drain_plan import DrainPlan, plan_drain
 from fleet.drain.drain_view import read_pods
 from fleet.gpu_pod import gpu_pod_of
 from fleet.mig_node import DrainMode, MigNode, node_of
-from fleet.policy.assigned_layouts import assigned, entry_of
+from fleet.policy.assigned_layouts import assigned
 from fleet.policy.fleet_policy import parse_fleet_policy
 from fleet.policy.fleet_policy_sync import KEY
 from fleet.slot_gate import FleetView, drain_of
@@ -94,6 +94,7 @@ class ChangeFactsReader:
         leases = self._list(StageName.SLOT, LEASES, namespace=self._namespace)
         coordinator = self._coordinator(leases)
         policy = self._policy(metadata) if is_whole else PolicyFacts()
+        written = None if policy.assigned is None else policy.assigned.written
         pods = self._pods(name) if is_whole else []
         held = (gpu_pod_of(pod, known.pod_terms) for pod in pods)
         others = self._others(node, known) if is_whole else ()
@@ -104,7 +105,7 @@ class ChangeFactsReader:
             slots=tuple(slot_of(lease) for lease in leases or () if is_slot(lease)),
             memory=coordinator.memory,
             is_paused=coordinator.is_paused,
-            drains={} if policy.drain is None else {name: policy.drain},
+            drains={name: written.drain} if written is not None and written.drain else {},
         )
         facts = NodeChangeFacts(
             node=node,
@@ -200,14 +201,12 @@ class ChangeFactsReader:
             policy = parse_fleet_policy(text, names.MIG_POLICY)
         except BadInput as error:
             return PolicyFacts(problem=str(error))
-        entry = entry_of(policy, metadata)
         kept = {key: text for key, text in metadata.annotations.items() if key != keys.MIG_LAYOUT}
         without = Metadata(name=metadata.name, labels=metadata.labels, annotations=kept)
         return PolicyFacts(
             assigned=assigned(policy, metadata),
             if_removed=assigned(policy, without),
             paused=policy.paused,
-            drain=None if entry is None else entry.drain,
         )
 
     def _pods(self, name: str) -> list[Object]:

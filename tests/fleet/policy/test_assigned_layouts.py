@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import keys
-from fleet.policy.assigned_layouts import Assignment, assigned, entry_of
+from fleet.policy.assigned_layouts import Assignment, assigned
 from fleet.policy.fleet_policy import FleetPolicy, parse_fleet_policy
 from kube.objects.typed_object import Metadata
 
@@ -39,6 +39,12 @@ def word(by: FleetPolicy, node: dict[str, Any]) -> str:
     return "" if found is None else found.assignment
 
 
+def entry_of(by: FleetPolicy, node: dict[str, Any]) -> str | None:
+    """The entry whose layout the node has from the policy."""
+    found = assigned(by, Metadata.from_object(node))
+    return None if found is None or found.written is None else found.written.name
+
+
 def test_a_selected_node_gets_its_layout_once() -> None:
     by = policy("all-balanced")
     node = metadata()
@@ -49,15 +55,13 @@ def test_a_selected_node_gets_its_layout_once() -> None:
     assert found.patch[keys.MIG_LAYOUT] == "all-balanced"
     node = written(by, node)
     assert word(by, node) == "written"
-    one = entry_of(by, Metadata.from_object(node))
-    assert one is not None
-    assert one.name == "e0"
+    assert entry_of(by, node) == "e0"
 
 
 def test_others_are_nobodys_affair() -> None:
     assert assigned(policy("x"), Metadata.from_object(metadata("b"))) is None
     assert assigned(policy("x"), Metadata.from_object(metadata("b", layout="mine"))) is None
-    assert entry_of(policy("x"), Metadata.from_object(metadata(layout="x"))) is None
+    assert entry_of(policy("x"), metadata(layout="x")) is None
 
 
 def test_a_new_layout_replaces_what_the_policy_wrote() -> None:
@@ -73,7 +77,7 @@ def test_what_a_person_wrote_stays() -> None:
     assert word(by, metadata(layout="mine")) == "own"
     edited = written(by, metadata())
     edited["annotations"][keys.MIG_LAYOUT] = "mine"
-    assert (word(by, edited), entry_of(by, Metadata.from_object(edited))) == ("own", None)
+    assert (word(by, edited), entry_of(by, edited)) == ("own", None)
     del edited["annotations"][keys.MIG_LAYOUT]  # handed back
     assert word(by, edited) == "due"
 
@@ -87,7 +91,7 @@ def test_what_a_person_wrote_stays_even_where_it_is_the_same() -> None:
 @pytest.mark.parametrize("mark", ["", "e0", "e0/", "e0/0000000000", "/", "x" * 300])
 def test_a_mark_that_is_no_hash_of_the_layout_gives_nothing_away(mark: str) -> None:
     assert word(policy("x"), metadata(layout="mine", policy=mark)) == "own"
-    assert entry_of(policy("x"), Metadata.from_object(metadata(layout="x", policy=mark))) is None
+    assert entry_of(policy("x"), metadata(layout="x", policy=mark)) is None
 
 
 def test_a_layout_stays_when_its_entry_goes() -> None:

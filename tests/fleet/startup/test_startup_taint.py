@@ -12,7 +12,7 @@ import pytest
 from api import keys, mig_status_annotation, names
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource, desired_digest
 from fleet.policy.fleet_policy_sync import KEY, FleetPolicySync
-from fleet.startup.startup_taint import PolicyWord, StartupNode, StartupWait, startup_wait
+from fleet.startup.startup_taint import StartupNode, StartupWait, startup_wait
 from fleet.startup.startup_taint_remover import WRITES_A_TICK, StartupTaintRemover
 from kube.api import NODES, Object
 from kube.api_errors import Conflict, Unreachable
@@ -103,12 +103,12 @@ NOT_READY = {
 
 @pytest.mark.parametrize("node", READY.values(), ids=READY)
 def test_it_goes_with(node: dict[str, Any]) -> None:
-    assert startup_wait(Metadata.from_object(node), PolicyWord.NOTHING) is StartupWait.READY
+    assert startup_wait(Metadata.from_object(node), None) is StartupWait.READY
 
 
 @pytest.mark.parametrize("node", NOT_READY.values(), ids=NOT_READY)
 def test_it_stays_with(node: dict[str, Any]) -> None:
-    assert startup_wait(Metadata.from_object(node), PolicyWord.NOTHING) is not StartupWait.READY
+    assert startup_wait(Metadata.from_object(node), None) is not StartupWait.READY
 
 
 @pytest.mark.parametrize(
@@ -135,27 +135,19 @@ def test_it_stays_with(node: dict[str, Any]) -> None:
     ],
 )
 def test_the_reason_is_the_nodes_own(case: str, wait: StartupWait) -> None:
-    assert startup_wait(Metadata.from_object(NOT_READY[case]), PolicyWord.NOTHING) is wait
+    assert startup_wait(Metadata.from_object(NOT_READY[case]), None) is wait
 
 
 def test_a_request_of_a_node_without_a_status_is_a_change() -> None:
     asked = metadata(layout=LAYOUT, **{keys.MIG_REQUEST: "{}"})
 
-    assert startup_wait(Metadata.from_object(asked), PolicyWord.NOTHING) is StartupWait.CHANGE
+    assert startup_wait(Metadata.from_object(asked), None) is StartupWait.CHANGE
 
 
 @pytest.mark.parametrize("node", READY.values(), ids=READY)
-@pytest.mark.parametrize(
-    ("word", "wait"),
-    [
-        (PolicyWord.DUE, StartupWait.POLICY_DUE),
-        (PolicyWord.UNKNOWN, StartupWait.POLICY_UNKNOWN),
-    ],
-)
-def test_it_stays_while_the_policy_may_say_more(
-    node: dict[str, Any], word: PolicyWord, wait: StartupWait
-) -> None:
-    assert startup_wait(Metadata.from_object(node), word) is wait
+@pytest.mark.parametrize("wait", [StartupWait.POLICY_DUE, StartupWait.POLICY_UNKNOWN])
+def test_it_stays_while_the_policy_may_say_more(node: dict[str, Any], wait: StartupWait) -> None:
+    assert startup_wait(Metadata.from_object(node), wait) is wait
 
 
 class Fleet:
@@ -169,7 +161,7 @@ class Fleet:
         self.shown: list[Collection[StartupNode]] = []
         self.remover = StartupTaintRemover(
             self.api,
-            self.policy.says_of,
+            self.policy.startup_wait,
             leads=lambda: self.leads,
             shows=self.shown.append,
             wall=lambda: self.now,
