@@ -43,13 +43,6 @@ class WriteRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountEnd:
-    """Write the end into the memory of rollouts."""
-
-    end: NodeEnd
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParkRecord:
     """Move the record to a Lease that is no slot, so that the slot is free."""
 
@@ -95,7 +88,7 @@ class EvictDeviceUsers:
 ChangeEffect = (
     PatchNode
     | WriteRecord
-    | CountEnd
+    | NodeEnd
     | ParkRecord
     | FreeSlot
     | ReadGpuUsage

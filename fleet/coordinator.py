@@ -24,7 +24,6 @@ from base.errors import BadInput
 from base.log_once import LogOnce
 from fleet import node_patches, rollback_record, slot_gate, slot_lease
 from fleet.change_effects import (
-    CountEnd,
     EvaluateDrain,
     EvictDeviceUsers,
     EvictPods,
@@ -46,7 +45,7 @@ from fleet.mig_change import CALLED_OFF, ChangeView, DrainEvaluation, next_effec
 from fleet.mig_node import DrainMode, MigNode
 from fleet.new_rollback_records import record_for_request
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import with_end, without_ended
+from fleet.rollout_memory import NodeEnd, with_end, without_ended
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, TakeSlot
 from fleet.slot_lease import SlotLease
@@ -195,7 +194,7 @@ class Coordinator:
                 if not due:
                     return False  # no effect, or the rounds would follow without a pause
                 self._reports.evicted(record, due)
-            case CountEnd(end=end):
+            case NodeEnd() as end:
                 self._leadership.remember(with_end(self._leadership.memory, end, int(now)))
                 self._reports.counted(record, end.outcome)
             case WriteRecord(record=after, why=why) if slot is not None:

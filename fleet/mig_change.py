@@ -29,7 +29,6 @@ from api.mig_status_annotation import MigPhase
 from fleet import node_patches
 from fleet.change_effects import (
     ChangeEffect,
-    CountEnd,
     EvaluateDrain,
     EvictDeviceUsers,
     EvictPods,
@@ -365,14 +364,13 @@ def _count(view: ChangeView, outcome: CountedOutcome, *, is_shown: bool = False)
     if view.record.counted or not view.has_lease:
         return None
     if not view.is_counted:  # the memory first: it has the request, so none counts twice
-        end = NodeEnd(
+        return NodeEnd(
             rollout=view.record.rollout,
             uid=view.record.uid,
             request=view.record.request,
             outcome=outcome,
             is_shown=is_shown,
         )
-        return CountEnd(end=end)
     return WriteRecord(record=with_values(view.record, counted=True), why=outcome)
 
 

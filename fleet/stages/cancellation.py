@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from api import keys
+from api import keys, names
 from api.mig_outcome import Outcome
 from api.mig_status_annotation import NEVER_ADOPTED, MigPhase
 from fleet import node_patches
 from fleet.policy.assigned_layouts import Assignment
-from fleet.rollback_record import RollbackRecord
-from fleet.rollout_settings import GUARD, PAUSED
+from fleet.rollout_settings import PAUSED
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.standing import policy_command
 from fleet.turns.change_progress import is_asking, is_changing, may_have_begun, reported_end
@@ -66,19 +65,21 @@ class Cancellation:
 
 def cancellation(facts: NodeChangeFacts, now: float) -> Cancellation:
     """What cancelling the Node's change means at ``now``, in seconds since 1970."""
-    record, removed = facts.record, dict(_desired_keys(facts))
-    if (over := _nothing_or_stuck(facts, record, removed)) is not None:
-        return over
-    if removed and (refused := _refused(facts)) is not None:
-        return refused
-    has_begun = _has_begun(facts, record)
-    undo = {} if has_begun or record is None else _own_undo(facts, record, now)
+    removed, record = dict(_desired_keys(facts)), facts.record
+    unwritten = _nothing_or_stuck(facts, removed) or (_refused(facts) if removed else None)
+    if unwritten is not None:
+        return unwritten
+    has_begun = _has_begun(facts)
+    undo = {} if has_begun or record is None else node_patches.rollback_patch(facts.node, record)
+    coordinator = facts.coordinator
+    # only where no coordinator is there to put it back
+    own_undo = {} if coordinator.acts(now) or coordinator.problem else undo
     return Cancellation(
         verdict=CancelVerdict.BEGUN if has_begun else CancelVerdict.CANCELS,
         text=_begun_text(facts) if has_begun else "nothing of the change has begun",
-        undone=tuple(_undone(facts, removed, record, has_begun=has_begun)),
-        patch=_patch(facts, removed, undo),
-        notes=tuple(_notes(facts, undo)),
+        undone=(*_removed(removed), *(() if has_begun else _undone(facts, undo))),
+        patch=_patch(facts, removed, own_undo),
+        notes=tuple(_notes(facts, own_undo)),
         command=f"gpuscape mig why {facts.node.name}" if has_begun else "",
     )
 
@@ -87,7 +88,7 @@ def remaining(facts: NodeChangeFacts, now: float) -> tuple[str, ...]:
     """What is not over yet of a change that was cancelled, each in a few words; empty: all is."""
     node, record, acts = facts.node, facts.record, facts.coordinator.acts(now)
     parts = []
-    if record is not None and _has_begun(facts, record):
+    if record is not None and _has_begun(facts):
         end = record.outcome or reported_end(node, record.request)
         parts.append("the change goes on to its end" if end is None else f"the change ended: {end}")
     if is_asking(node) and not facts.agent.is_silent(now):
@@ -99,11 +100,9 @@ def remaining(facts: NodeChangeFacts, now: float) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _nothing_or_stuck(
-    facts: NodeChangeFacts, record: RollbackRecord | None, removed: Mapping[str, str]
-) -> Cancellation | None:
+def _nothing_or_stuck(facts: NodeChangeFacts, removed: Mapping[str, str]) -> Cancellation | None:
     """The answer where nothing is to be written; None where there is something to cancel."""
-    status, layout = facts.node.status, facts.layout
+    status, layout, record = facts.node.status, facts.layout, facts.record
     if status is not None and status.outcome == Outcome.STUCK:
         return Cancellation(
             verdict=CancelVerdict.STUCK,
@@ -111,7 +110,7 @@ def _nothing_or_stuck(
             command=facts.restore_command,
         )
     is_there = layout is not None and layout.phase == MigPhase.UNCHANGED
-    if record is not None and is_there and _has_begun(facts, record):
+    if record is not None and is_there and _has_begun(facts):
         return Cancellation(
             verdict=CancelVerdict.BEGUN,
             text="the GPUs have the desired layout already; the coordinator gives the node back",
@@ -156,9 +155,9 @@ def _refused(facts: NodeChangeFacts) -> Cancellation | None:
     )
 
 
-def _has_begun(facts: NodeChangeFacts, record: RollbackRecord | None) -> bool:
+def _has_begun(facts: NodeChangeFacts) -> bool:
     """Whether GPUs may have been touched for the present request."""
-    node = facts.node
+    node, record = facts.node, facts.record
     if record is None:
         status = node.status
         return status is not None and status.phase == MigPhase.CHANGING
@@ -177,61 +176,38 @@ def _begun_text(facts: NodeChangeFacts) -> str:
     )
 
 
-def _own_undo(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> Mapping[str, Any]:
-    """What is put back here since no coordinator is there to do it; empty: nothing is."""
-    coordinator = facts.coordinator
-    if coordinator.acts(now) or coordinator.problem:
-        return {}
-    return node_patches.rollback_patch(facts.node, record)
-
-
 def _patch(
     facts: NodeChangeFacts, removed: Mapping[str, str], undo: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """The patch of the Node for all that is undone: it is written whole, or not at all."""
     if not removed and not undo:
         return None
-    metadata = undo.get("metadata") or {"resourceVersion": facts.node.version}
-    annotations = dict(metadata.get("annotations") or {})
-    labels = dict(metadata.get("labels") or {})
-    if keys.MIG_LAYOUT in removed:
-        annotations[keys.MIG_LAYOUT] = None
-    if keys.MIG_CONFIG in removed:
-        labels[keys.MIG_CONFIG] = None
-    parts = {"annotations": annotations, "labels": labels}
-    changed = {part: values for part, values in parts.items() if values}
-    return {**undo, "metadata": {"resourceVersion": metadata["resourceVersion"], **changed}}
+    metadata = {"resourceVersion": facts.node.version, **undo.get("metadata", {})}
+    for key in removed:
+        part = "annotations" if key == keys.MIG_LAYOUT else "labels"
+        metadata[part] = {**metadata.get(part, {}), key: None}
+    return {**undo, "metadata": metadata}
 
 
-def _undone(
-    facts: NodeChangeFacts,
-    removed: Mapping[str, str],
-    record: RollbackRecord | None,
-    *,
-    has_begun: bool,
-) -> Iterator[str]:
-    """What is undone, by whomever."""
+def _removed(removed: Mapping[str, str]) -> Iterator[str]:
+    """The desired layout that is removed."""
     for key, value in removed.items():
         kind = "annotation" if key == keys.MIG_LAYOUT else "label"
         yield f"desired layout ({kind} {key}): {' '.join(value.split())}"
-    node = facts.node
-    if has_begun:
-        return
+
+
+def _undone(facts: NodeChangeFacts, undo: Mapping[str, Any]) -> Iterator[str]:
+    """What is undone, by whomever; ``undo``: the coordinator's own patch."""
+    node, metadata = facts.node, undo.get("metadata", {})
     if node.request is not None and is_asking(node):
         yield f"request {node.request.request}"
-    if record is None:
-        return
     if facts.slot is not None:
         yield f"slot {facts.slot.name}"
-    is_ours = node.cordoned_for == record.request or node.permit_text is not None
-    if node.unschedulable and record.cordon and is_ours and not node.keeps_cordon:
+    if "spec" in undo:
         yield "cordon"
-    yield from (f"guard {guard}" for guard, value in record.guards.items() if value != GUARD)
-    yield from (
-        f"paused label {label}"
-        for label, value in node.deploy
-        if label in record.labels and value == PAUSED
-    )
+    restored = metadata.get("annotations", {})
+    yield from (f"guard {guard}" for guard in names.SCALE_DOWN_GUARDS if guard in restored)
+    yield from (f"paused label {label}" for label in metadata.get("labels", {}))
 
 
 def _notes(facts: NodeChangeFacts, undo: Mapping[str, Any]) -> Iterator[str]:
