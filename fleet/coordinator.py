@@ -50,7 +50,7 @@ from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, TakeSlot
 from fleet.slot_lease import SlotLease
 from fleet.turns.node_turns import NodeTurns
-from kube.api import LEASES, NODES, PODS, EvictingApi, Object
+from kube.api import LEASES, NODES, PODS, EvictingApi
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.objects.typed_object import Metadata
 from kube.present_objects import present_objects
@@ -198,12 +198,12 @@ class Coordinator:
                 self._leadership.remember(with_end(self._leadership.memory, end, int(now)))
                 self._reports.counted(record, end.outcome)
             case WriteRecord(record=after, why=why) if slot is not None:
-                self._write_slot(slot, slot_lease.record_patch(slot, after, self._wall()))
+                self._write_slot(slot, after)
                 self._reports.recorded(record, after, why)
             case ParkRecord() if slot is not None:
                 self._park(slot)
             case FreeSlot(outcome=outcome, retry_later=retry_later) if slot is not None:
-                self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+                self._write_slot(slot, None)
                 outcome = self._undone.pop(_key(record), outcome)
                 rest = self._terms.called_off_seconds if outcome == CALLED_OFF else 0.0
                 if record.drain == DrainMode.CORDON and record.cordoned_at and retry_later:
@@ -284,7 +284,7 @@ class Coordinator:
     def _clear(self, slot: SlotLease) -> bool:
         """Empty a Lease whose record nobody can read; its node's permit is undone by itself."""
         self._reports.emptied(slot)
-        self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+        self._write_slot(slot, None)
         return True
 
     def _remove_former_permit(self, node: MigNode) -> bool:
@@ -303,14 +303,14 @@ class Coordinator:
         )
         if not is_there:
             self._put(view, slot_gate.parking_number(view.slots), slot.record)
-        self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+        self._write_slot(slot, None)
         self._reports.parked(slot.record)
 
     def _put(self, view: FleetView, number: int, record: RollbackRecord) -> None:
         """Write a record on a free Lease, which is made where there is none."""
         lease = next((slot for slot in view.slots if slot.number == number), None)
         if lease is not None:
-            self._write_slot(lease, slot_lease.taken(lease, record, self._wall()))
+            self._write_slot(lease, record)
             return
         body = slot_lease.new_lease(number, record, self._wall())
         try:
@@ -320,7 +320,9 @@ class Coordinator:
             raise
         self._cache.slot(answer)
 
-    def _write_slot(self, slot: SlotLease, patch: Object) -> None:
+    def _write_slot(self, slot: SlotLease, record: RollbackRecord | None) -> None:
+        """Write a record on a Lease in the place of the one that is there; None empties it."""
+        patch = slot_lease.record_patch(slot, record, self._wall())
         try:
             answer = self._api.patch(LEASES, slot.name, patch, namespace=self._namespace)
         except (Conflict, NotFound):

@@ -111,34 +111,34 @@ def new_lease(number: int, record: RollbackRecord, now: datetime) -> Object:
     """Body of a Lease that holds this record."""
     return leases.lease_object(
         slot_name(number),
-        holder="" if number >= PARKING else record.node,
+        holder=_holder(number, record),
         duration_seconds=DURATION_SECONDS,
         wall_time=now,
         annotations={keys.MIG_ROLLBACK_RECORD: rollback_record.encode(record)},
     )
 
 
-def taken(slot: SlotLease, record: RollbackRecord, now: datetime) -> Object:
-    """Patch by which a free Lease gets this record; Conflict says that it is not free any more."""
-    return _patch(slot, "" if slot.is_parked else record.node, record, now)
+def record_patch(slot: SlotLease, record: RollbackRecord | None, now: datetime) -> Object:
+    """Patch that puts this record on the Lease; None empties it.
 
-
-def record_patch(slot: SlotLease, record: RollbackRecord, now: datetime) -> Object:
-    """Patch that puts another record in the place of this Lease's."""
-    return _patch(slot, slot.holder, record, now)
-
-
-def freed(slot: SlotLease, now: datetime) -> Object:
-    """Patch that empties the Lease."""
-    return _patch(slot, "", None, now)
-
-
-def _patch(slot: SlotLease, holder: str, record: RollbackRecord | None, now: datetime) -> Object:
+    Conflict as its answer says that somebody else has written the Lease since.
+    """
     text = None if record is None else rollback_record.encode(record)
     annotations = {keys.MIG_ROLLBACK_RECORD: text}
     if slot.has_former_record:
         annotations[keys.FORMER_MIG_ROLLBACK_RECORD] = None
     return {
-        "metadata": {"resourceVersion": slot.version, "annotations": annotations},
-        "spec": {"holderIdentity": holder, "renewTime": leases.micro_time(now)},
+        "metadata": {
+            "resourceVersion": slot.version,
+            "annotations": annotations,
+        },
+        "spec": {
+            "holderIdentity": _holder(slot.number, record),
+            "renewTime": leases.micro_time(now),
+        },
     }
+
+
+def _holder(number: int, record: RollbackRecord | None) -> str:
+    """The node that has the slot; a parked record has none."""
+    return "" if record is None or number >= PARKING else record.node

@@ -7,26 +7,14 @@ its start; other values mean nothing); cluster-autoscaler, utils/drain/drain.go 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from api import keys
+from base.text.go_duration import go_nanoseconds
 
 KARPENTER: Final = "karpenter.sh/do-not-disrupt"
 CLUSTER_AUTOSCALER: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-
-_PART: Final = r"([0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(ns|us|µs|ms|s|m|h)"
-_DURATION: Final = re.compile(rf"(?:{_PART}){{1,8}}")
-_SECONDS: Final[Mapping[str, float]] = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-}
 
 
 def protection(
@@ -46,12 +34,13 @@ def protection(
         return f"{CLUSTER_AUTOSCALER}: false"
     value = annotations.get(KARPENTER, "")
     seconds = _duration_seconds(value)
-    is_young = seconds is not None and (age_seconds is None or age_seconds < seconds)
+    is_young = seconds > 0 and (age_seconds is None or age_seconds < seconds)
     return f"{KARPENTER}: {value}" if value == "true" or is_young else ""
 
 
-def _duration_seconds(text: str) -> float | None:
-    """A duration as Go writes it, such as ``1h30m``; None for other text."""
-    if _DURATION.fullmatch(text) is None:
-        return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_PART, text))
+def _duration_seconds(text: str) -> float:
+    """A duration as Go writes it, such as ``1h30m``; 0 for other text."""
+    try:
+        return go_nanoseconds(text) / 1e9
+    except ValueError:
+        return 0.0

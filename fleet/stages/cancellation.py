@@ -168,7 +168,7 @@ def _has_begun(facts: NodeChangeFacts) -> bool:
 
 
 def _begun_text(facts: NodeChangeFacts) -> str:
-    desired = "" if facts.layout is None else " ".join((facts.layout.desired or "").split())
+    desired = "" if facts.layout is None else facts.layout.desired_line
     layout = f" ({desired})" if desired else ""
     return (
         "the change has begun and goes on to its end: then the GPUs have the desired layout"

@@ -47,6 +47,11 @@ class NodeLayout:
     """The startup taint keeps pods away until the Node has its first layout."""
 
     @property
+    def desired_line(self) -> str:
+        """Desired layout on one line; empty where there is none."""
+        return " ".join((self.desired or "").split())
+
+    @property
     def phase(self) -> str:
         """Phase of the change, in one word; a dash where no agent has written a status."""
         if self.status is None:

@@ -38,23 +38,21 @@ def layout_table(layouts: Sequence[NodeLayout], *, wide: bool) -> TextTable:
 
 def layout_row(layout: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
     """Cells of a Node's row in :func:`layout_table`."""
-    desired = " ".join((layout.desired or _NONE).split())
+    desired = layout.desired_line or _NONE
     if not wide and len(desired) > _MAX_LAYOUT_CHARACTERS:
         desired = f"{desired[: _MAX_LAYOUT_CHARACTERS - 1]}…"
     since = (layout.status.since if layout.status else "") or _NONE
     more: tuple[str, ...] = ()
     if wide:
         gpus = layout.status.gpus if layout.status else ()
+        counts = (
+            [gpu.keep for gpu in gpus],
+            [gpu.destroy for gpu in gpus],
+            [gpu.create for gpu in gpus],
+        )
         more = (
             ",".join(str(gpu.gpu) for gpu in gpus) or _NONE,
-            *(
-                str(sum(counts)) if gpus else _NONE
-                for counts in (
-                    [gpu.keep for gpu in gpus],
-                    [gpu.destroy for gpu in gpus],
-                    [gpu.create for gpu in gpus],
-                )
-            ),
+            *(str(sum(numbers)) if gpus else _NONE for numbers in counts),
             "yes" if layout.cordoned else "no",
             "yes" if layout.has_startup_taint else "no",
         )
