@@ -35,13 +35,14 @@ from fleet.change_effects import (
     WriteRecord,
 )
 from fleet.change_reports import ChangeReports
+from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_view import evaluate_drain
 from fleet.drain.gpu_usage import GpuUsage, usage_of
 from fleet.fleet_cache import FleetCache
 from fleet.former_annotations import former_permits, may_be_emptied
 from fleet.gpu_pod import GpuPod, gpu_pod_of, is_gpu_or_client_pod
 from fleet.leadership import Leadership
-from fleet.mig_change import CALLED_OFF, ChangeView, DrainEvaluation, next_effect
+from fleet.mig_change import CALLED_OFF, ChangeView, next_effect
 from fleet.mig_node import DrainMode, MigNode
 from fleet.new_rollback_records import record_for_request
 from fleet.rollback_record import RollbackRecord
@@ -99,7 +100,7 @@ class Coordinator:
         self._wall = wall
         self._uniform = uniform
         self._usages: dict[_ChangeKey, GpuUsage] = {}
-        self._evaluations: dict[_ChangeKey, DrainEvaluation] = {}
+        self._evaluations: dict[_ChangeKey, DrainPlan] = {}
         self._undone: dict[_ChangeKey, str] = {}
         """Changes that are undone on the Node and whose Lease is not free yet, to why."""
         self._turns = NodeTurns(terms.retry_seconds)
@@ -141,9 +142,9 @@ class Coordinator:
         return replace(view, drains=self._drains())
 
     def _with_reads(self, change: ChangeView) -> ChangeView:
-        usage = self._usages.get(_key(change.record))
-        evaluation = self._evaluations.get(_key(change.record))
-        return replace(change, usage=usage, drain_evaluation=evaluation)
+        """The change with what was read for it, as it is after the effects of changes before."""
+        key = _key(change.record)
+        return replace(change, usage=self._usages.get(key), drain_plan=self._evaluations.get(key))
 
     def _attempt(self, node: str, now: float, act: Callable[[], bool]) -> bool:
         """Act for a node, unless an attempt failed just before."""
@@ -180,9 +181,7 @@ class Coordinator:
             case EvaluateDrain():
                 self._evaluate_drain(change, now)
             case EvictDeviceUsers(pods=users):
-                if self._evaluations.get(_key(record)) is not change.drain_evaluation:
-                    return True  # another node's evictions came since: judge anew
-                self._evaluations.clear()  # budgets let others go no more
+                self._evaluations.clear()  # budgets let others go no more: they are judged anew
                 for user in users:
                     self._evict(user.meta)
                     self._reports.user_evicted(record, user)
@@ -254,7 +253,7 @@ class Coordinator:
             whole_node=view.record.drain == DrainMode.NODE,
             now=now,
         )
-        self._evaluations[_key(view.record)] = DrainEvaluation(evaluated_at=now, plan=plan)
+        self._evaluations[_key(view.record)] = plan
         self._reports.judged(view.record, plan)
 
     def _device_users(self, node: str) -> list[GpuPod]:

@@ -69,15 +69,6 @@ _UNTOUCHED: Final = (Outcome.REFUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainEvaluation:
-    """Pods that leave, evaluated at one moment by the API server's answers."""
-
-    evaluated_at: float
-    """Seconds since 1970, before the reads began."""
-    plan: DrainPlan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeView:
     """A change, and what is known of its node."""
 
@@ -92,7 +83,8 @@ class ChangeView:
     pods: Collection[GpuPod] = ()
     """Pods of the node, as watched."""
     usage: GpuUsage | None = None
-    drain_evaluation: DrainEvaluation | None = None
+    drain_plan: DrainPlan | None = None
+    """Pods that leave, evaluated by the API server's answers."""
     is_counted: bool = False
     """The end of the request is in the memory of rollouts."""
 
@@ -141,11 +133,11 @@ def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -
     if why or passed(record.taken_at, now) > terms.hold_seconds:
         return _undo(view, node, why or "not cordoned in time", retry_later=True)
     if _drain(view).evicts:  # no cordon for pods that would not leave
-        evaluation = _fresh(view.drain_evaluation, record.taken_at, now)
-        if evaluation is None:
+        plan = _fresh(view.drain_plan, record.taken_at, now)
+        if plan is None:
             return EvaluateDrain(node=node.name)
-        if evaluation.plan.blockers:
-            return _undo(view, node, evaluation.plan.obstacle, retry_later=True)
+        if plan.blockers:
+            return _undo(view, node, plan.obstacle, retry_later=True)
     return PatchNode(
         purpose=NodeWrite.CORDON, node=node.name, patch=node_patches.cordon_patch(node, record)
     )
@@ -244,10 +236,9 @@ def _draining(
     if is_idle(request, usage) and not (is_whole and usage.held):
         return _permit(view, node, now)
     # one from before the cordon or the first eviction does not know the pods that are there now
-    evaluation = _fresh(view.drain_evaluation, max(record.cordoned_at, record.drain_at), now)
-    if evaluation is None:
+    plan = _fresh(view.drain_plan, max(record.cordoned_at, record.drain_at), now)
+    if plan is None:
         return EvaluateDrain(node=node.name)
-    plan = evaluation.plan
     if is_idle(request, usage) and plan.is_done:
         return _permit(view, node, now)  # what is left stays, and is not in the way
     if not record.drain_at:
@@ -259,15 +250,11 @@ def _draining(
     return EvictDeviceUsers(pods=plan.evict) if plan.evict else None
 
 
-def _fresh(evaluation: DrainEvaluation | None, since: float, now: float) -> DrainEvaluation | None:
-    """The evaluation, if it was made after ``since`` and is not old."""
-    if (
-        evaluation is None
-        or evaluation.evaluated_at < since
-        or now - evaluation.evaluated_at > USAGE_SECONDS
-    ):
+def _fresh(plan: DrainPlan | None, since: float, now: float) -> DrainPlan | None:
+    """The plan, if it was made after ``since`` and is not old."""
+    if plan is None or not max(since, now - USAGE_SECONDS) <= plan.evaluated_at:
         return None
-    return evaluation
+    return plan
 
 
 def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:

@@ -43,6 +43,8 @@ class DrainPlan:
     awaited: tuple[DrainPod, ...] = ()
     """Pods that leave by themselves."""
     blockers: tuple[DrainBlocker, ...] = ()
+    evaluated_at: float = 0.0
+    """Seconds since 1970, before the reads began; 0 where that is not known."""
     losses: tuple[EvictionLoss, ...] = ()
     """Losses by the pods that would leave, whether or not they may."""
 
@@ -98,6 +100,7 @@ def plan_drain(
         evict=() if blockers else tuple(leaving),
         awaited=tuple(awaited),
         blockers=blockers,
+        evaluated_at=now or 0.0,
         losses=eviction_losses(leaving),
     )
 
@@ -120,9 +123,8 @@ def _request_blockers(
     for pod in pods:
         if whole_node or pod.pod.is_finished or pod.key in request.pods:
             continue
-        if (
-            not is_placed(pod.pod) or pod.key not in listed
-        ):  # the list may have one of its name before it
+        # the list may have one of its name before it
+        if not is_placed(pod.pod) or pod.key not in listed:
             text = "It is bound to the node, but does not have its GPUs yet."
             yield blocker_of(pod, BlockerKind.NOT_PLACED, text)
 

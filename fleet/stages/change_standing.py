@@ -12,7 +12,7 @@ from api.mig_status_annotation import MigPhase
 from base.text.number_ranges import number_ranges
 from fleet.change_effects import ChangeEffect, FreeSlot, NodeWrite, PatchNode
 from fleet.drain.gpu_usage import is_idle, usage_of
-from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
+from fleet.mig_change import ChangeView, next_effect
 from fleet.mig_node import DrainMode
 from fleet.rollback_record import RollbackRecord
 from fleet.stages.in_the_way import drain_command, stuck, users_in_the_way, waits_for_plugin
@@ -35,7 +35,7 @@ def standing_in_change(facts: NodeChangeFacts, change: ChangeView, now: float) -
     change = replace(
         change,
         usage=usage_of(facts.pods, now),
-        drain_evaluation=None if plan is None else DrainEvaluation(evaluated_at=now, plan=plan),
+        drain_plan=None if plan is None else replace(plan, evaluated_at=now),
     )
     effect = next_effect(change, facts.settings, now)
     end = record.outcome or reported_end(node, record.request)

@@ -4,6 +4,8 @@ its pods still counts."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
@@ -13,7 +15,7 @@ from fleet.change_effects import EvaluateDrain, EvictDeviceUsers, NodeWrite, Pat
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_pod import DrainPod
 from fleet.drain.gpu_usage import GpuUsage
-from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
+from fleet.mig_change import ChangeView, next_effect
 from fleet.mig_node import MigNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, USAGE_SECONDS, RolloutSettings
@@ -67,7 +69,7 @@ def view(
         slot=SlotLease(number=0, version="1"),
         node=node,
         usage=GpuUsage(read_at=NOW - 1, held=frozenset({"aaaa"})),
-        drain_evaluation=DrainEvaluation(evaluated_at=NOW - evaluated_for, plan=plan),
+        drain_plan=replace(plan, evaluated_at=NOW - evaluated_for),
     )
 
 

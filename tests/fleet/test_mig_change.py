@@ -31,7 +31,7 @@ from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_pod import DrainPod
 from fleet.drain.gpu_usage import GpuUsage, is_idle, usage_of
 from fleet.gpu_pod import GpuPod
-from fleet.mig_change import STILL_PAUSING, ChangeView, DrainEvaluation, next_effect
+from fleet.mig_change import STILL_PAUSING, ChangeView, next_effect
 from fleet.mig_node import MigNode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, PAUSED, USAGE_SECONDS, RolloutSettings
@@ -178,9 +178,7 @@ class States:
             node=self.one(self.node(), self.node(), self.node(), None),
             pods=self.one((), (pod,)),
             usage=self.one(usage, None),
-            drain_evaluation=self.one(
-                None, DrainEvaluation(evaluated_at=self.one(*TIMES), plan=self.one(*PLANS))
-            ),
+            drain_plan=self.one(None, replace(self.one(*PLANS), evaluated_at=self.one(*TIMES))),
             is_counted=self.one(True, False),
         )
 
@@ -234,9 +232,7 @@ class States:
             slot=SLOT,
             node=replace(node, permit_text=text),
             usage=self.usual(usage, view.usage),
-            drain_evaluation=self.usual(
-                DrainEvaluation(evaluated_at=NOW - 1, plan=self.one(*PLANS)), view.drain_evaluation
-            ),
+            drain_plan=self.usual(replace(self.one(*PLANS), evaluated_at=NOW - 1), view.drain_plan),
         )
 
 
@@ -276,13 +272,13 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert node.request is not None
         assert not node.request.drift
         assert NOW - TERMS.evictions.deadline_seconds <= record.drain_at <= NOW
-        assert view.drain_evaluation is not None
+        assert view.drain_plan is not None
         assert (
             max(record.cordoned_at, record.drain_at, NOW - USAGE_SECONDS)
-            <= view.drain_evaluation.evaluated_at
+            <= view.drain_plan.evaluated_at
         )
-        assert not view.drain_evaluation.plan.blockers
-        assert effect.pods == view.drain_evaluation.plan.evict
+        assert not view.drain_plan.blockers
+        assert effect.pods == view.drain_plan.evict
     if isinstance(effect, EvaluateDrain):
         assert node is not None
         assert record.drain in ("evict", "node")
@@ -306,8 +302,8 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert node.away is None
             assert node.request is not None
             if record.drain in ("evict", "node") and not node.request.drift:
-                assert view.drain_evaluation is not None
-                assert not view.drain_evaluation.plan.blockers
+                assert view.drain_plan is not None
+                assert not view.drain_plan.blockers
             elif record.drain != "cordon" or node.request.drift:
                 held = [pod for pod in view.pods if pod.holds]
                 assert is_idle(node.request, usage_of(held))
@@ -332,8 +328,8 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
                 assert not any(pod.is_plugin for pod in view.pods)
                 assert not any(pod.paused_by in record.labels for pod in view.pods)
             if record.drain == "node" and not node.request.drift and view.usage.held:
-                assert view.drain_evaluation is not None
-                assert view.drain_evaluation.plan.is_done
+                assert view.drain_plan is not None
+                assert view.drain_plan.is_done
             assert not spec
         case NodeWrite.RESUME | NodeWrite.ROLL_BACK:
             labels = effect.patch["metadata"].get("labels", {})
