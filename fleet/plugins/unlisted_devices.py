@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.mig_status_annotation import MigPhase
 from base.text import rfc3339
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import MigNode
 from fleet.slot_gate import FleetView
+from fleet.status.node_layout import unlisted_resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +48,10 @@ def unlisted_devices(view: FleetView) -> dict[str, UnlistedDevices]:
 
 
 def _unlisted_on(view: FleetView, node: MigNode) -> UnlistedDevices | None:
-    status = node.status
-    if status is None or status.phase != MigPhase.UNCHANGED or not status.allocatable:
-        return None
+    status, missing = node.status, unlisted_resources(node.status, dict(node.capacity))
     if node.permit_text is not None or node.request is not None or node.away is not None:
         return None
-    listed = dict(node.capacity)
-    missing = sorted(
-        resource
-        for resource, count in status.allocatable.items()
-        if listed.get(resource, 0) < count
-    )
-    if not missing:
+    if status is None or not missing:
         return None
     since = rfc3339.unix_seconds(status.current_since)
     plugins = [pod for pod in view.pods.get(node.name, ()) if pod.is_plugin]
@@ -67,7 +59,7 @@ def _unlisted_on(view: FleetView, node: MigNode) -> UnlistedDevices | None:
     return UnlistedDevices(
         node=node.name,
         uid=node.uid,
-        resources=tuple(missing),
+        resources=missing,
         plugins=tuple(pod for pod in staying if _is_before(pod.started_at, since)),
         settles=staying != plugins or any(pod.started_at is None for pod in staying),
     )

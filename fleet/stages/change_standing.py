@@ -64,8 +64,8 @@ def _not_begun(facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEff
     match effect:
         case PatchNode(purpose=NodeWrite.ROLL_BACK, why=why) | FreeSlot(outcome=why):
             stage = StageName.DRAINED if is_cordoned else StageName.CORDONED
-            users, command = users_in_the_way(facts), drain_command(facts)
-            return standing_at(stage, f"the attempt is undone: {why}", *users, command=command)
+            text, users = f"the attempt is undone: {why}", users_in_the_way(facts)
+            return standing_at(stage, text, *users, command=drain_command(users))
         case _ if not is_cordoned:
             return standing_at(StageName.CORDONED, "the coordinator cordons the node next")
         case _ if request is not None and is_idle(request, usage_of(facts.pods)):
@@ -80,10 +80,8 @@ def _idle(facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEffect) 
             text = "the GPU operator's parts that keep GPUs open pause next"
             return standing_at(StageName.PAUSED, text)
         case None if is_paused(facts.node, record) and any(pod.is_plugin for pod in facts.pods):
-            text, why = (
-                "the operator has not taken the device plugin's pod away yet",
-                "It keeps all GPUs open.",
-            )
+            text = "the operator has not taken the device plugin's pod away yet"
+            why = "It keeps all GPUs open."
             return waits_for_plugin(facts, StageName.PAUSED, text, why, "describe pod")
         case None:
             text = "the node is idle: its pods are read once more, some seconds after the cordon"
@@ -108,7 +106,7 @@ def _draining(facts: NodeChangeFacts, record: RollbackRecord) -> Stage:
         users = tuple(
             StageBlocker(StageBlockerKind.POD, name, "It has to leave.") for name in names
         )
-    return standing_at(StageName.DRAINED, text, *users, command=drain_command(facts))
+    return standing_at(StageName.DRAINED, text, *users, command=drain_command(users))
 
 
 def changing(facts: NodeChangeFacts, record: RollbackRecord | None, now: float) -> Stage:

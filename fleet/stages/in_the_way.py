@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from api.mig_status_annotation import MigStatusAnnotation, failed_gpus
 from fleet.drain.drain_blocker import BlockerKind as DrainBlockerKind
@@ -48,9 +48,9 @@ def users_in_the_way(facts: NodeChangeFacts) -> tuple[StageBlocker, ...]:
     )
 
 
-def drain_command(facts: NodeChangeFacts) -> str:
+def drain_command(users: Iterable[StageBlocker]) -> str:
     """Command that shows the first pod or budget in the way; empty where none is named."""
-    for blocker in users_in_the_way(facts):
+    for blocker in users:
         namespace, slash, name = blocker.name.partition("/")
         if blocker.kind is StageBlockerKind.BUDGET and slash:
             return f"kubectl -n {namespace} get poddisruptionbudget {name}"

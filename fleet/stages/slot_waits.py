@@ -127,7 +127,7 @@ def _next_slot(facts: NodeChangeFacts, now: float) -> Stage:
     users = users_in_the_way(facts)
     if users:
         text = "pods have to leave first, and not all of them may: none is evicted"
-        return _wait(text, *users, command=drain_command(facts))
+        return _wait(text, *users, command=drain_command(users))
     if facts.is_unread(LEASES):
         return _wait("whether a slot is free is not known")
     undone = _last_undone(facts)
@@ -159,11 +159,12 @@ def _not_idle(facts: NodeChangeFacts) -> Stage:
     text = "it waits until the pods that use what would be destroyed have ended"
     if is_drift:
         text += "; no pod is evicted, since another program changed the layout back"
-    command = drain_command(facts)
+    users = users_in_the_way(facts)
+    command = drain_command(users)
     if not is_drift and drain_of(facts.fleet, node, facts.settings) == DrainMode.WAIT:
         command = f"kubectl annotate --overwrite node {node.name} gpuscape.io/drain=evict"
         text += ". The command has them evicted, if all of them may go"
-    return _wait(text, *users_in_the_way(facts), command=command)
+    return _wait(text, *users, command=command)
 
 
 def _cordoned_nodes(facts: NodeChangeFacts) -> Stage:
@@ -173,7 +174,7 @@ def _cordoned_nodes(facts: NodeChangeFacts) -> Stage:
     limit = facts.settings.most_cordoned
     text = f"at most {limit} nodes may wait for their pods behind a cordon (cordoned-nodes)"
     blockers = (*_nodes(waiting, "It waits behind a cordon."), *users_in_the_way(facts))
-    return _wait(text, *blockers, command=_why(waiting) or drain_command(facts))
+    return _wait(text, *blockers, command=_why(waiting) or drain_command(blockers))
 
 
 def _next_opening(settings: RolloutSettings, now: float) -> float | None:

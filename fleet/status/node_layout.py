@@ -133,6 +133,7 @@ def node_layout(node: Node) -> NodeLayout | None:
     request = read(keys.MIG_REQUEST, mig_request_annotation.decode)
     permit = read(keys.MIG_PERMIT, mig_permit_annotation.decode)
     has_taint = is_tainted(node)
+    capacity = gpu_amounts(node.status.capacity, () if status is None else status.allocatable)
     if desired is None and not damaged and not (status or request or permit or has_taint):
         return None
     return NodeLayout(
@@ -144,19 +145,19 @@ def node_layout(node: Node) -> NodeLayout | None:
         cordoned=node.spec.unschedulable,
         damaged="; ".join(damaged),
         is_stale=status is not None and _is_stale(status, annotations, labels),
-        unlisted=() if status is None else _unlisted(status, node),
+        unlisted=unlisted_resources(status, capacity),
         has_startup_taint=has_taint,
     )
 
 
-def _unlisted(status: MigStatusAnnotation, node: Node) -> tuple[str, ...]:
+def unlisted_resources(
+    status: MigStatusAnnotation | None, listed: Mapping[str, int]
+) -> tuple[str, ...]:
     """Resources of an applied layout of which the node lists fewer than the layout provides."""
-    if status.phase != MigPhase.UNCHANGED:
+    if status is None or status.phase != MigPhase.UNCHANGED:
         return ()
-    capacity = gpu_amounts(node.status.capacity, status.allocatable)
-    return tuple(
-        name for name, count in sorted(status.allocatable.items()) if capacity.get(name, 0) < count
-    )
+    expected = sorted(status.allocatable.items())
+    return tuple(resource for resource, count in expected if listed.get(resource, 0) < count)
 
 
 def _is_stale(
