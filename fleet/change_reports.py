@@ -154,15 +154,11 @@ class ChangeReports:
 
     def shows(self, view: FleetView, decision: GateDecision, terms: RolloutSettings) -> None:
         """Show the state of the fleet after a round."""
-        stopped = {
-            name: counts
-            for name, counts in view.memory.rollouts.items()
-            if is_stopped(counts, terms)
-        }
         now = self._wall().timestamp()
         self._metrics.shows(figures(view, decision, terms, policy=self._policy(), now=now))
-        for name, counts in stopped.items():
-            if self._logged.is_new((counts.failed, counts.in_row), ("stopped", name)):
+        for name, counts in view.memory.rollouts.items():
+            news = (counts.failed, counts.in_row)
+            if is_stopped(counts, terms) and self._logged.is_new(news, ("stopped", name)):
                 fields = {"desired": counts.desired, "failed": counts.failed}
                 log.error("MIG rollout stopped", extra=fields)
         for name in self._waiting - decision.waiting.keys():
@@ -171,22 +167,20 @@ class ChangeReports:
         for name, reason in decision.waiting.items():
             if self._logged.is_new(reason, ("waits", name)):
                 log.info("MIG change waits", extra={"node": name, "reason": reason})
-                if reason is WaitReason.DRAIN:
-                    node = view.nodes[name]
-                    modes = ", ".join(DrainMode)
-                    note = f"gpuscape.io/drain is {node.drain[:64]!r}, and none of {modes}."
-                    self._about(name, node.uid, "MigDrainUnknown", note, warning=True)
-                if reason is WaitReason.PROGRAM:
-                    self._in_use(view.nodes[name])
+                self._waits(view.nodes[name], reason)
 
-    def _in_use(self, node: MigNode) -> None:
-        """Record an Event about a node that waits for a program."""
-        programs = () if node.request is None else node.request.programs
-        note = (
-            "No slot while a program that belongs to no pod uses what would be destroyed:"
-            f" {programs[0]}."
-        )
-        self._about(node.name, node.uid, "MigGpuInUse", note, warning=True)
+    def _waits(self, node: MigNode, reason: WaitReason) -> None:
+        """Record an Event about a node that waits until a person does something."""
+        if reason is WaitReason.DRAIN:
+            modes = ", ".join(DrainMode)
+            note = f"gpuscape.io/drain is {node.drain[:64]!r}, and none of {modes}."
+            self._about(node.name, node.uid, "MigDrainUnknown", note, warning=True)
+        elif reason is WaitReason.PROGRAM and node.request is not None:
+            note = (
+                "No slot while a program that belongs to no pod uses what would be destroyed:"
+                f" {node.request.programs[0]}."
+            )
+            self._about(node.name, node.uid, "MigGpuInUse", note, warning=True)
 
     def stands_by(self) -> None:
         """Another coordinator acts, or not all has been read."""

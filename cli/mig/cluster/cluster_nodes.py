@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -28,16 +28,15 @@ Events = queue.SimpleQueue[WatchEvent]
 T = TypeVar("T")
 
 
-def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--timeout``; the command gets ``timeout``, in seconds."""
-    return click.option(
-        "--timeout",
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        type=click.FloatRange(min=0.1),
-        help="For reading the cluster.",
-    )(function)
+timeout_option: Final = click.option(
+    "--timeout",
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    help="For reading the cluster.",
+)
+"""Adds ``--timeout``; the command gets ``timeout``, in seconds."""
 
 
 def kubeconfig_client(

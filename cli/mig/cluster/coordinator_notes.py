@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from cli import options
@@ -14,9 +14,8 @@ _AFTER_FAILURES: Final = (
 )
 
 
-def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--namespace``: where the coordinator is."""
-    return options.namespace("Where the coordinator is installed.")(function)
+namespace_option: Final = options.namespace("Where the coordinator is installed.")
+"""Adds ``--namespace``: where the coordinator is."""
 
 
 def coordinator_notes(view: CoordinatorView, now: float) -> Iterator[str]:
