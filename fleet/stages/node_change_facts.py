@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fleet.drain.drain_plan import DrainPlan
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
-from fleet.mig_node import MigNode
+from fleet.mig_node import DrainMode, MigNode
 from fleet.policy.assigned_layouts import AssignedNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import RolloutSettings
@@ -81,6 +81,12 @@ class PolicyFacts:
     paused: bool = False
     problem: str = ""
     """Why the policy is not obeyed."""
+
+    @property
+    def drain(self) -> DrainMode | None:
+        """How pods leave by the policy; None where it does not say so."""
+        written = None if self.assigned is None else self.assigned.written
+        return None if written is None else written.drain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from cli.failures import UNREADABLE, CommandFailure
 from fleet.coordinator_settings import CoordinatorSettings
 from fleet.drain.drain_plan import DrainPlan, plan_drain
 from fleet.drain.drain_view import read_pods
-from fleet.gpu_pod import gpu_pod_of
+from fleet.gpu_pod import GpuPod, gpu_pod_of
 from fleet.mig_node import DrainMode, MigNode, node_of
 from fleet.policy.assigned_layouts import assigned
 from fleet.policy.fleet_policy import parse_fleet_policy
@@ -94,18 +94,16 @@ class ChangeFactsReader:
         leases = self._list(StageName.SLOT, LEASES, namespace=self._namespace)
         coordinator = self._coordinator(leases)
         policy = self._policy(metadata) if is_whole else PolicyFacts()
-        written = None if policy.assigned is None else policy.assigned.written
         pods = self._pods(name) if is_whole else []
-        held = (gpu_pod_of(pod, known.pod_terms) for pod in pods)
         others = self._others(node, known) if is_whole else ()
         desired_by, desired_at = _writer(seen) or ("", None)
         view = FleetView(
             nodes={other.name: other for other in others} | {name: node},
-            pods={name: tuple(pod for pod in held if pod.holds or pod.is_plugin)},
+            pods={name: _gpu_pods(pods, known)},
             slots=tuple(slot_of(lease) for lease in leases or () if is_slot(lease)),
             memory=coordinator.memory,
             is_paused=coordinator.is_paused,
-            drains={name: written.drain} if written is not None and written.drain else {},
+            drains={} if policy.drain is None else {name: policy.drain},
         )
         facts = NodeChangeFacts(
             node=node,
@@ -261,6 +259,11 @@ class ChangeFactsReader:
             )
 
         return self._try(StageName.DRAINED, "list and watch", POD_DISRUPTION_BUDGETS, read)
+
+
+def _gpu_pods(pods: list[Object], known: CoordinatorSettings) -> tuple[GpuPod, ...]:
+    gpu_pods = (gpu_pod_of(pod, known.pod_terms) for pod in pods)
+    return tuple(pod for pod in gpu_pods if pod.holds or pod.is_plugin)
 
 
 def _writer(seen: Object) -> tuple[str, str] | None:
