@@ -29,7 +29,6 @@ class PatchNode:
     """Patch the Node at this resourceVersion."""
 
     purpose: NodeWrite
-    node: str
     patch: Mapping[str, Any]
     why: str = ""
 
@@ -61,8 +60,6 @@ class FreeSlot:
 class ReadGpuUsage:
     """Read the node's pods from the API server, past all caches."""
 
-    node: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictPods:
@@ -74,8 +71,6 @@ class EvictPods:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateDrain:
     """Evaluate which pods of the node may leave, each by a dry run too."""
-
-    node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

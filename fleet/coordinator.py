@@ -176,8 +176,8 @@ class Coordinator:
         match next_effect(change, self._terms, now):
             case PatchNode():
                 return self._patch_node(change, now)
-            case ReadGpuUsage(node=node):
-                self._usages[_key(record)] = usage_of(self._device_users(node), now)
+            case ReadGpuUsage():
+                self._usages[_key(record)] = usage_of(self._device_users(record.node), now)
             case EvaluateDrain():
                 self._evaluate_drain(change, now)
             case EvictDeviceUsers(pods=users):

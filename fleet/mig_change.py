@@ -135,12 +135,10 @@ def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -
     if _drain(view).evicts:  # no cordon for pods that would not leave
         plan = _fresh(view.drain_plan, record.taken_at, now)
         if plan is None:
-            return EvaluateDrain(node=node.name)
+            return EvaluateDrain()
         if plan.blockers:
             return _undo(view, node, plan.obstacle, retry_later=True)
-    return PatchNode(
-        purpose=NodeWrite.CORDON, node=node.name, patch=node_patches.cordon_patch(node, record)
-    )
+    return PatchNode(purpose=NodeWrite.CORDON, patch=node_patches.cordon_patch(node, record))
 
 
 def cordon_obstacle(view: ChangeView, node: MigNode) -> str:
@@ -216,7 +214,7 @@ def _cordoned(view: ChangeView, node: MigNode, terms: RolloutSettings, now: floa
         return None  # for hours: the pods are read anew once the watch shows no more of them
     # read after the cordon: until then the scheduler could still bind a pod to the node
     if usage is None or now - usage.read_at > USAGE_SECONDS or usage.read_at < record.cordoned_at:
-        return ReadGpuUsage(node=node.name)
+        return ReadGpuUsage()
     if drain.evicts:
         return _draining(view, node, request, usage, terms, now)
     return _permit(view, node, now) if is_idle(request, usage) else None
@@ -238,7 +236,7 @@ def _draining(
     # one from before the cordon or the first eviction does not know the pods that are there now
     plan = _fresh(view.drain_plan, max(record.cordoned_at, record.drain_at), now)
     if plan is None:
-        return EvaluateDrain(node=node.name)
+        return EvaluateDrain()
     if is_idle(request, usage) and plan.is_done:
         return _permit(view, node, now)  # what is left stays, and is not in the way
     if not record.drain_at:
@@ -261,9 +259,7 @@ def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
     """Pause what keeps GPUs open, then permit the change: nobody is in the way."""
     record = view.record
     if has_to_pause(node, record):
-        return PatchNode(
-            purpose=NodeWrite.PAUSE, node=node.name, patch=node_patches.pause_patch(node, record)
-        )
+        return PatchNode(purpose=NodeWrite.PAUSE, patch=node_patches.pause_patch(node, record))
     if has_clients(record, view.pods):
         return None  # the operator has not taken it away yet, and it keeps all GPUs open
     # recorded before it is written, so that a permit which is removed at once counts as begun
@@ -271,9 +267,7 @@ def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
         return WriteRecord(
             record=with_values(record, proceed_at=int(now)), why="proceed comes next"
         )
-    return PatchNode(
-        purpose=NodeWrite.PROCEED, node=node.name, patch=node_patches.proceed_patch(node, record)
-    )
+    return PatchNode(purpose=NodeWrite.PROCEED, patch=node_patches.proceed_patch(node, record))
 
 
 # once it has ended
@@ -295,9 +289,7 @@ def _ended(
     if end == Outcome.ROLLED_BACK and (effect := _count(view, Outcome.ROLLED_BACK)):
         return effect
     if is_paused(node, record):
-        return PatchNode(
-            purpose=NodeWrite.RESUME, node=node.name, patch=node_patches.resume_patch(node, record)
-        )
+        return PatchNode(purpose=NodeWrite.RESUME, patch=node_patches.resume_patch(node, record))
     if not view.has_lease:
         return _undo(view, node, end)
     return _registering(view, node, end, terms, now)
@@ -368,7 +360,7 @@ def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = Fals
     if patch and record.proceed_at and view.has_lease and is_cordoned:
         return WriteRecord(record=with_values(record, proceed_at=0), why="proceed does not come")
     if patch:
-        return PatchNode(purpose=NodeWrite.ROLL_BACK, node=node.name, patch=patch, why=why)
+        return PatchNode(purpose=NodeWrite.ROLL_BACK, patch=patch, why=why)
     return FreeSlot(outcome=why, retry_later=retry_later) if view.has_lease else None
 
 

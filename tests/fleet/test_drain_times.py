@@ -110,7 +110,7 @@ def test_a_judgement_of_the_pods_counts_for_as_long_as_a_look_at_them(
     evaluated_for: float, *, counts: bool
 ) -> None:
     found = next_effect(view(drained_for=100, evaluated_for=evaluated_for), TERMS, NOW)
-    assert found == (EVICTS if counts else EvaluateDrain(node="n"))
+    assert found == (EVICTS if counts else EvaluateDrain())
 
 
 @pytest.mark.parametrize(("evaluated_for", "counts"), [(4.5, True), (5, True), (5.5, False)])
@@ -119,4 +119,4 @@ def test_a_judgement_counts_from_the_second_in_which_draining_began(
 ) -> None:
     """Records have whole seconds, rounded down."""
     found = next_effect(view(drained_for=5, evaluated_for=evaluated_for), TERMS, NOW)
-    assert found == (EVICTS if counts else EvaluateDrain(node="n"))
+    assert found == (EVICTS if counts else EvaluateDrain())
