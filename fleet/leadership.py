@@ -26,6 +26,7 @@ from kube import lease as leases
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.lease import LeaseStep, ObservedLease, next_step
+from kube.present_objects import present_object
 
 log = logging.getLogger(__name__)
 
@@ -134,12 +135,8 @@ class Leadership:
     def _step(self, now: float) -> float:
         if self._lease is not None:
             return self._renew(self._lease)
-        try:
-            lease: Object | None = self._api.get(
-                LEASES, names.COORDINATOR_LEASE, namespace=self._namespace
-            )
-        except NotFound:
-            lease = None
+        name, namespace = names.COORDINATOR_LEASE, self._namespace
+        lease = present_object(self._api, LEASES, name, namespace=namespace)
         if lease is not None:
             self._saw(lease)
         match next_step(self._seen, exists=lease is not None, identity=self._identity, now=now):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All objects of a kind as they are now, read once."""
+"""Objects as they are now, read once: all of a kind, or one that may not be there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from kube.api import Api, ApiResource, Object
-from kube.api_errors import Unreachable
+from kube.api_errors import NotFound, Unreachable
 
 
 def present_objects(
@@ -31,3 +31,13 @@ def present_objects(
     finally:
         watch.close()
     raise Unreachable(f"list {resource.plural}: the server ended its answer too early")
+
+
+def present_object(
+    api: Api, resource: ApiResource, name: str, *, namespace: str | None = None
+) -> Object | None:
+    """The object of this name; None where there is none. Raises ApiError as :meth:`Api.get`."""
+    try:
+        return api.get(resource, name, namespace=namespace)
+    except NotFound:
+        return None

@@ -34,7 +34,7 @@ from kube.api_errors import (
 )
 from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
-from kube.present_objects import present_objects
+from kube.present_objects import present_object, present_objects
 
 _READABLE: Final = {
     (resource.group, resource.kind): resource
@@ -50,7 +50,8 @@ def read_pods(api: Api, pods: Iterable[tuple[str, str]]) -> tuple[list[DrainPod]
     Pods that are gone are left out, and owners that are gone, of another kind, or that the
     account may not read: what they say cannot be known then.
     """
-    bound = [pod for namespace, name in pods if (pod := _pod(api, namespace, name)) is not None]
+    found = (present_object(api, PODS, name, namespace=namespace) for namespace, name in pods)
+    bound = [Pod.from_object(pod) for pod in found if pod is not None]
     owners: dict[str, Object] = {}
     for pod in bound:
         _read_owners(api, pod.metadata, owners)
@@ -105,13 +106,6 @@ def _try_eviction(api: EvictingApi, pod: DrainPod) -> DrainBlocker | None:
     except ApiError as error:
         return refused_eviction(pod, error)
     return None
-
-
-def _pod(api: Api, namespace: str, name: str) -> Pod | None:
-    try:
-        return Pod.from_object(api.get(PODS, name, namespace=namespace))
-    except NotFound:
-        return None
 
 
 def _read_owners(api: Api, owned: Metadata, owners: dict[str, Object]) -> None:

@@ -12,8 +12,9 @@ from base.text import rfc3339
 from fleet import rollout_memory
 from fleet.rollout_memory import EMPTY, RolloutCounts, RolloutMemory
 from kube.api import LEASES, Api, Object
-from kube.api_errors import ApiError, NotFound
+from kube.api_errors import ApiError
 from kube.lease import Lease
+from kube.present_objects import present_object
 
 SILENT_SECONDS: Final = 120.0
 """Age of the last renewal from which a coordinator counts as silent.
@@ -53,11 +54,10 @@ class CoordinatorView:
 def read_coordinator(api: Api, namespace: str) -> CoordinatorView:
     """Read the Lease; an error of the API server becomes ``problem``, nothing is raised."""
     try:
-        return coordinator_view(api.get(LEASES, names.COORDINATOR_LEASE, namespace=namespace))
-    except NotFound:
-        return CoordinatorView()
+        lease = present_object(api, LEASES, names.COORDINATOR_LEASE, namespace=namespace)
     except ApiError as error:
         return CoordinatorView(problem=str(error))
+    return CoordinatorView() if lease is None else coordinator_view(lease)
 
 
 def coordinator_view(written: Object) -> CoordinatorView:

@@ -55,7 +55,7 @@ from kube.api_errors import Forbidden, NotFound
 from kube.lease import Lease
 from kube.objects.node import Node
 from kube.objects.typed_object import Metadata
-from kube.present_objects import present_objects
+from kube.present_objects import present_object, present_objects
 from labelers.node_patch import last_writer
 
 T = TypeVar("T")
@@ -186,10 +186,8 @@ class ChangeFactsReader:
         """What the fleet policy has for the Node, and how its pods leave by it."""
 
         def read() -> Object | None:
-            try:
-                return self._api.get(CONFIG_MAPS, names.MIG_POLICY, namespace=self._namespace)
-            except NotFound:
-                return None
+            name, namespace = names.MIG_POLICY, self._namespace
+            return present_object(self._api, CONFIG_MAPS, name, namespace=namespace)
 
         config_map = self._try(StageName.DESIRED, "get", CONFIG_MAPS, read)
         if config_map is None:
