@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import count
 from typing import Final
 
 from api.mig_permit_annotation import PermitPhase
@@ -30,7 +31,7 @@ from fleet.rollout_memory import (
     rollout_id,
 )
 from fleet.rollout_settings import RolloutSettings
-from fleet.slot_lease import PARKING, SlotLease, lowest_free
+from fleet.slot_lease import PARKING, SlotLease
 from fleet.turns.change_progress import is_asking
 from fleet.turns.node_turns import NodeTurn, NodeTurns
 
@@ -121,9 +122,9 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
     )
     cordoned = sum(map(waits_cordoned, view.slots))
     take: list[TakeSlot] = []
-    slots = list(view.slots)
+    used = {slot.number for slot in view.slots if not slot.is_free}
     # a parked record has no slot: a node that cannot be undone must not hold up the others
-    free = terms.slots - sum(not slot.is_free for slot in slots if not slot.is_parked)
+    free = terms.slots - sum(number < PARKING for number in used)
     # granted without a record, as after a Lease was deleted: that change is under way all the same
     free -= sum(
         node.permit is not None
@@ -131,6 +132,7 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
         and name not in recorded
         for name, node in view.nodes.items()
     )
+    numbers = [number for number in range(terms.slots) if number not in used][: max(0, free)]
     for node in sorted(asking, key=lambda node: _precedence(view, node, turns)):
         reason = waiting[node.name]
         if reason is None:
@@ -142,15 +144,11 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
         )
         if is_cordoned and cordoned >= terms.most_cordoned:
             reason = WaitReason.CORDONED_NODES
-        number = lowest_free(slots, 0, terms.slots) if reason is None and free > 0 else None
-        if reason is None and number is not None:
-            take.append(TakeSlot(number=number, node=node.name))
+        if reason is None and numbers:
+            take.append(TakeSlot(number=numbers.pop(0), node=node.name))
             # counted at once, or one round would give more than the limits allow
-            slots = [slot for slot in slots if slot.number != number]
-            slots.append(SlotLease(number=number, version="", holder=node.name))
             running[node.rollout] += 1
             cordoned += is_cordoned
-            free -= 1
             del waiting[node.name]
         else:
             waiting[node.name] = reason or WaitReason.SLOT
@@ -171,9 +169,8 @@ def drain_of(view: FleetView, node: MigNode, terms: RolloutSettings) -> str:
 
 def parking_number(slots: Collection[SlotLease]) -> int:
     """Number of a Lease for a record whose slot is to be free."""
-    number = lowest_free(slots, PARKING)
-    assert number is not None  # noqa: S101  # without an end there is always one
-    return number
+    used = {slot.number for slot in slots if not slot.is_free}
+    return next(number for number in count(PARKING) if number not in used)
 
 
 def parked_rollouts(view: FleetView) -> frozenset[str]:

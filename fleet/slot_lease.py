@@ -9,7 +9,6 @@ lead cannot take the same one, so their number bounds the nodes in change. Lease
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -96,15 +95,6 @@ def slot_of(seen: Object) -> SlotLease:
         damaged=record is None and bool(holder or text is not None or has_former_record),
         has_former_record=has_former_record,
     )
-
-
-def lowest_free(slots: Iterable[SlotLease], start: int, end: int | None = None) -> int | None:
-    """The lowest number of a free or missing Lease from ``start`` on, below ``end``."""
-    used = {slot.number for slot in slots if not slot.is_free}
-    number = start
-    while number in used:
-        number += 1
-    return number if end is None or number < end else None
 
 
 def new_lease(number: int, record: RollbackRecord, now: datetime) -> Object:
