@@ -34,6 +34,8 @@ MOST_PODS: Final = 8
 """Pods that a status names at most."""
 NEVER_ADOPTED: Final = "never"
 """Value of ``gpuscape.io/mig-adopt`` on a Node whose layout label belongs to another program."""
+DESIRED_BY: Final = "desired by "
+"""Words that begin the notes of Events about a desired layout."""
 TRIED_AGAIN_AT: Final = "; tried again at "
 """Words in a reason before the time of the next attempt, which ends it (RFC 3339)."""
 
@@ -225,6 +227,11 @@ def admin_digest(labels: Mapping[str, str], annotations: Mapping[str, str]) -> s
     """Digest of the layout that the admin's keys of a Node state; empty where none does."""
     stated = admin_layout(labels, annotations)
     return desired_digest(*stated) if stated else ""
+
+
+def desired_words(status: MigStatusAnnotation) -> str:
+    """How the note of an Event about this status begins: which layout, and where it stands."""
+    return f"{DESIRED_BY}{status.source}: {status.desired}: "
 
 
 def retry_time(reason: str) -> float | None:

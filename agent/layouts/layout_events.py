@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from api.mig_status_annotation import MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import MigPhase, MigStatusAnnotation, desired_words
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,6 @@ class LayoutEvents:
 
     def _queue(self, subject: str, status: MigStatusAnnotation, *, warning: bool) -> None:
         why = status.reason or f"{status.phase}"
-        note = f"desired by {status.source}: {status.desired}: {why}" if status.source else why
+        note = f"{desired_words(status)}{why}" if status.source else why
         reason = f"{subject}{str(status.phase).capitalize()}"
         self._queued.append(LayoutEvent(reason=reason, note=note, warning=warning))

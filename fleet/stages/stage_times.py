@@ -11,10 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from api.mig_status_annotation import MigPhase
+from api.mig_status_annotation import (
+    DESIRED_BY,
+    MigPhase,
+    MigStatusAnnotation,
+    desired_words,
+)
 from base.text import rfc3339
+from base.text.safe_text import safe_line
 from fleet.rollback_record import RollbackRecord
-from fleet.stages.node_change_facts import NodeChangeFacts
+from fleet.stages.node_change_facts import NodeChangeFacts, NodeEvent
 from fleet.stages.slot_waits import UNDONE
 from fleet.stages.stage import StageName
 from fleet.turns.change_progress import is_asking
@@ -39,6 +45,8 @@ def stage_ends(facts: NodeChangeFacts) -> Mapping[StageName, float]:
     ends = {stage: at for stage, at in _recorded(facts) if at}
     newest: dict[str, float] = {}
     for event in facts.events:
+        if _is_of_another_layout(event, facts.node.status):
+            continue
         newest[event.reason] = max(event.at, newest.get(event.reason, 0.0))
     known = [(newest[reason], stage) for stage, reason in _BY_EVENT if reason in newest]
     for at, stage in sorted(known, key=lambda pair: -pair[0]):  # the newest attempt first
@@ -48,6 +56,16 @@ def stage_ends(facts: NodeChangeFacts) -> Mapping[StageName, float]:
     if facts.desired_at is not None:
         _fit(ends, StageName.DESIRED, facts.desired_at)
     return ends
+
+
+def _is_of_another_layout(event: NodeEvent, status: MigStatusAnnotation | None) -> bool:
+    """Whether the agent wrote it about another layout than the one that is desired.
+
+    The newest Event of a reason may be so old: the agent writes each reason seldom.
+    """
+    if status is None or not event.note.startswith(DESIRED_BY):
+        return False
+    return not event.note.startswith(safe_line(desired_words(status)))
 
 
 def _fit(ends: dict[StageName, float], stage: StageName, at: float) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -109,6 +109,26 @@ def test_events_of_an_earlier_attempt_give_no_time() -> None:
     assert slot is not None
     assert cordon is not None
     assert slot <= cordon
+
+
+def test_events_about_another_layout_give_no_time() -> None:
+    """The agent writes each reason seldom, so the newest may be of the change before."""
+    asked = fleet()
+    asked.wish("sevenths")
+    reach(asked, None)
+    about = "desired by annotation: {}: it waits"
+    waiting = NodeEvent(reason="MigChangeWaiting", note="", at=asked.now - 90)
+    slot = NodeEvent(reason="MigSlotTaken", note="", at=asked.now - 50)
+
+    def times(desired: str) -> Mapping[StageName, float]:
+        events = (replace(waiting, note=about.format(desired)), slot)
+        facts = replace(facts_of(asked, "n0"), events=events, desired_at=asked.now - 60)
+        return stage_ends(facts)
+
+    assert times("sevenths")[StageName.REQUESTED] == asked.now - 90
+    assert StageName.DESIRED not in times("sevenths")
+    assert times("halves")[StageName.DESIRED] == asked.now - 60
+    assert StageName.REQUESTED not in times("halves")
 
 
 def test_times_that_do_not_fit_between_the_others_are_of_something_else() -> None:
