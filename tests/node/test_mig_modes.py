@@ -308,15 +308,14 @@ def goes_off_when_its_pod_has_ended(stage: ModeStage) -> None:
 
 
 def follow(stage: ModeStage, allocatable: dict[str, int]) -> None:
-    """The admin looks on from the cordon to the end of a change."""
+    """The admin looks on from the cordon to the end of a change, without a call of the driver:
+    that would be in the way of a reset."""
 
     def is_changed() -> bool:
         return stage.stage.is_changed(stage.node, allocatable)
 
     until(lambda: not stage.stage.is_open(stage.node) or is_changed(), LONG)
-    stage.see("why", "nodes")
-    until(lambda: stage.stage.phase(stage.node) == "changing" or is_changed(), LONG)
-    stage.see("why")
+    stage.see("nodes", "why")
     until(is_changed, LONG)
 
 
