@@ -48,7 +48,12 @@ def stage_ends(facts: NodeChangeFacts) -> Mapping[StageName, float]:
         if _is_of_another_layout(event, facts.node.status):
             continue
         newest[event.reason] = max(event.at, newest.get(event.reason, 0.0))
-    known = [(newest[reason], stage) for stage, reason in _BY_EVENT if reason in newest]
+    before = _end_before(facts, newest.get(UNDONE, 0.0), ends.get(StageName.VERIFIED, 0.0))
+    known = [
+        (newest[reason], stage)
+        for stage, reason in _BY_EVENT
+        if newest.get(reason, before) > before
+    ]
     for at, stage in sorted(known, key=lambda pair: -pair[0]):  # the newest attempt first
         _fit(ends, stage, at)
     if StageName.VERIFIED in ends:  # the agent shows both at once
@@ -56,6 +61,14 @@ def stage_ends(facts: NodeChangeFacts) -> Mapping[StageName, float]:
     if facts.desired_at is not None:
         _fit(ends, StageName.DESIRED, facts.desired_at)
     return ends
+
+
+def _end_before(facts: NodeChangeFacts, undone: float, verified: float) -> float:
+    """When the change before this one ended; 0 where the newest Event of an end may be of this one.
+
+    The coordinator writes each reason seldom too, so this change may have no Event of its end.
+    """
+    return undone if undone < min(verified, facts.desired_at or 0.0) else 0.0
 
 
 def _is_of_another_layout(event: NodeEvent, status: MigStatusAnnotation | None) -> bool:

@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from api import keys, names
+from api.mig_status_annotation import MigPhase
+from base.text import rfc3339
 from fleet.mig_node import DrainMode
 from fleet.rollout_settings import PAUSED, RolloutSettings, parse_windows
 from fleet.stages.layout_stages import layout_stages
@@ -129,6 +132,29 @@ def test_events_about_another_layout_give_no_time() -> None:
     assert StageName.DESIRED not in times("sevenths")
     assert times("halves")[StageName.DESIRED] == asked.now - 60
     assert StageName.REQUESTED not in times("halves")
+
+
+def test_events_of_the_change_before_give_no_time() -> None:
+    """The coordinator writes each reason seldom, so this change may have none of its own."""
+    asked = fleet()
+    asked.wish("sevenths")
+    reach(asked, None)
+    facts = facts_of(asked, "n0")
+    assert facts.node.status is not None
+    since = rfc3339.whole_seconds(asked.now)
+    status = structs.replace(facts.node.status, phase=MigPhase.UNCHANGED, since=since)
+    facts = replace(facts, node=replace(facts.node, status=status))
+    events = (
+        NodeEvent(reason="MigSlotTaken", note="", at=asked.now - 90),
+        NodeEvent(reason="MigChangeUndone", note="", at=asked.now - 60),
+    )
+
+    def times(desired_before: float) -> Mapping[StageName, float]:
+        return stage_ends(replace(facts, events=events, desired_at=asked.now - desired_before))
+
+    assert StageName.SLOT not in times(50)
+    assert times(50)[StageName.DESIRED] == asked.now - 50
+    assert times(100)[StageName.SLOT] == asked.now - 90
 
 
 def test_times_that_do_not_fit_between_the_others_are_of_something_else() -> None:
