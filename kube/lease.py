@@ -2,7 +2,7 @@
 """Leases: who holds one, what its holder writes, and when it counts as abandoned.
 
 Pure: the caller reads and writes the objects, and passes the clocks in. Wall time is
-written for people and other programs; nothing here is decided by it, because clocks of
+written for people and other programs; no program that stays decides by it, because clocks of
 two machines differ. A Lease is stale when its reader saw no change of it for its own
 duration, on the reader's monotonic clock.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from base.text import rfc3339
 from kube.api import LEASES, NODES, Object
 from kube.objects.typed_object import Metadata, TypedObject
 from kube.versions import is_older
@@ -31,6 +32,20 @@ class LeaseSpec(TypedObject, frozen=True):
     renew_time: str = ""
     lease_transitions: int = 0
     """Number of times at which another holder took it."""
+
+    @property
+    def renewed_at(self) -> float | None:
+        """Time of the last renewal, seconds since 1970; None where it is not written."""
+        return rfc3339.unix_seconds(self.renew_time)
+
+    def has_lapsed(self, now: float) -> bool:
+        """Whether its own duration is over since the last renewal, by wall clocks.
+
+        For commands that read it once; ``now``: seconds since 1970. Without a time of renewal it
+        has lapsed; without a duration it does not lapse.
+        """
+        renewed, duration = self.renewed_at, self.lease_duration_seconds
+        return renewed is None or (duration > 0 and now - renewed > duration)
 
 
 class Lease(TypedObject, frozen=True):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from api import keys, names
-from base.text import rfc3339
 from cli.failures import UNREADABLE, CommandFailure
 from cli.uninstall.node_traces import Kept, NodeTraces, node_traces
 from fleet import slot_lease
@@ -51,8 +50,6 @@ _CLUSTERWIDE: Final = (
     ADMISSION_POLICIES,
     ADMISSION_BINDINGS,
 )
-_FRESH_SECONDS: Final = 180.0
-"""An agent whose Lease was renewed within this time may still run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,12 +157,12 @@ class TraceReader:
         other_pod_uids = {meta["uid"] for meta in pods or () if not _is_program(meta)}
         for lease in filter(_is_agents, leases):
             spec = Lease.from_object(lease).spec
-            holder, renewed = spec.holder_identity, rfc3339.unix_seconds(spec.renew_time)
-            if not holder or renewed is None:
+            holder, renewed = spec.holder_identity, spec.renewed_at
+            if not holder or renewed is None or spec.has_lapsed(self._now):
                 continue
             age = self._now - renewed
             is_known_pod = pods is not None and _is_pod_uid(holder) and holder not in other_pod_uids
-            if age < _FRESH_SECONDS and not is_known_pod:
+            if not is_known_pod:
                 name = lease["metadata"]["name"]
                 yield f"the agent of Lease {name}, renewed {max(age, 0):.0f} s ago"
 

@@ -18,10 +18,8 @@ from fleet.slot_lease import SlotLease
 from fleet.stages.stage import StageName
 from fleet.status.coordinator_view import CoordinatorView
 from fleet.status.node_layout import NodeLayout
+from kube.lease import LeaseSpec
 from kube.objects.typed_object import Metadata
-
-_AGENT_SILENT_SECONDS = 180.0
-"""Term of the agent's Lease, after which nobody counts on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +56,14 @@ class AgentFacts:
 
     pod: str = ""
     """``namespace/name``; empty where none is seen."""
-    renewed_at: float | None = None
-    """When it last renewed its Lease, seconds since 1970; None: there is no Lease."""
+    lease: LeaseSpec | None = None
+    """None: there is none."""
     is_known: bool = True
     """Whether its Lease could be read."""
 
     def is_silent(self, now: float) -> bool:
-        """Whether it is known not to run: no Lease, none renewed within its term."""
-        if not self.is_known:
-            return False
-        return self.renewed_at is None or now - self.renewed_at > _AGENT_SILENT_SECONDS
+        """Whether it is known not to run: no Lease, or one not renewed within its own duration."""
+        return self.is_known and (self.lease is None or self.lease.has_lapsed(now))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,8 @@ def _with_agent(facts: NodeChangeFacts, current: Stage, now: float) -> Stage:
         or facts.node.status is None
     ):
         return current
-    renewed = facts.agent.renewed_at
+    lease = facts.agent.lease
+    renewed = None if lease is None else lease.renewed_at
     text = "its agent has no Lease"
     if renewed is not None:
         text = f"its agent has not renewed its Lease for {now - renewed:.0f} s"

@@ -27,7 +27,7 @@ from tests.bench import (
     serving,
     throughput,
 )
-from tests.bench.mig_changes import mode_sections, side_by_side
+from tests.bench.mig_changes import durations, mode_sections, side_by_side
 from tests.bench.page import MEDIANS, Section, page, table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -79,6 +79,7 @@ PAGES: Mapping[str, Page] = {
             mode_sections.ampere_resets,
             mode_sections.ampere_reset_required,
             mode_sections.hopper,
+            durations.section,
         ),
         how=side_by_side.HOW,
     ),

@@ -98,6 +98,8 @@ class SimulatedAgent:
     drift: bool = False
     """Its requests bring back what somebody else has changed."""
     is_away: bool = False
+    lease_seconds: int = 180
+    """Duration of its Lease."""
     """Neither agent nor kubelet work."""
     shown_programs: tuple[str, ...] = ()
     repair_at: float | None = None

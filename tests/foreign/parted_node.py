@@ -57,18 +57,18 @@ class PartedNode:
         """``path`` is the program's PATH, ``configs`` its file of configurations."""
         self.there = there
         self.programs = programs
-        self._configs = configs
+        self.configs = configs
         self._path = path
 
     def configure(self, text: str) -> None:
         """Let its file of configurations be another one."""
-        self._configs.write_text(text, "utf-8")
+        self.configs.write_text(text, "utf-8")
 
     def run(self, verb: str, config: str, *options: str) -> subprocess.CompletedProcess[str]:
         """A verb with one of the configurations."""
         return self.there.run(
             self.programs / "nvidia-mig-parted",
-            *(verb, "-f", str(self._configs), "-c", config, *options),
+            *(verb, "-f", str(self.configs), "-c", config, *options),
             covered=("sys", "proc"),
             path=self._path,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import msgspec
+
 from kube import lease
 from kube.api import LEASES, Object
 from tests.fakes.api import FakeApi
@@ -37,6 +39,19 @@ def test_a_lease_without_a_change_goes_stale_however_new_its_times_are() -> None
 def test_a_lease_that_nobody_holds_is_free_at_once() -> None:
     assert lease.observe(None, made(holder=""), 1000).is_stale(1000)
     assert lease.observe(None, {"metadata": {}}, 1000).is_stale(1000)
+
+
+def test_a_lease_that_is_read_once_lapses_by_its_own_duration() -> None:
+    """And by wall clocks, as there is no other reading to compare with."""
+    spec = lease.Lease.from_object(made()).spec
+    renewed = AT.timestamp()
+
+    assert spec.renewed_at == renewed
+    assert [spec.has_lapsed(renewed + seconds) for seconds in (0, 180, 181)] == [False, False, True]
+    longer = msgspec.structs.replace(spec, lease_duration_seconds=600)
+    assert [longer.has_lapsed(renewed + seconds) for seconds in (599, 601)] == [False, True]
+    assert not msgspec.structs.replace(spec, lease_duration_seconds=0).has_lapsed(renewed + 9e9)
+    assert msgspec.structs.replace(spec, renew_time="").has_lapsed(renewed)
 
 
 def test_a_new_holder_is_a_change() -> None:

@@ -210,14 +210,14 @@ class ChangeFactsReader:
 
     def _agent(self, name: str, leases: list[Object] | None, pods: list[Object]) -> AgentFacts:
         agents = (Metadata.from_object(pod["metadata"]) for pod in pods if is_part(pod, *_AGENTS))
-        renewals = (
-            rfc3339.unix_seconds(Lease.from_object(lease).spec.renew_time)
+        specs = (
+            Lease.from_object(lease).spec
             for lease in leases or ()
             if lease["metadata"]["name"] == names.agent_lease(name)
         )
         return AgentFacts(
             pod=next((agent.full_name for agent in agents), ""),
-            renewed_at=next(renewals, None),
+            lease=next(specs, None),
             is_known=leases is not None,
         )
 

@@ -132,7 +132,7 @@ class Parted:
     def change(self, gpus: SimulatedGpus, desired: Desired) -> bool:
         """Its exit code."""
         del gpus
-        specs = [_spec(index, devices) for index, devices in desired.items()]
+        specs = [spec_of(index, devices) for index, devices in desired.items()]
         self.node.configure(yaml.safe_dump({"version": "v1", "mig-configs": {"wanted": specs}}))
         return self.node.run("apply", "wanted", *self.options).returncode == 0
 
@@ -141,7 +141,7 @@ class Parted:
         return gpus.pids(desired.keys()) or gpus.pids()
 
 
-def _spec(index: int, devices: Any) -> dict[str, Any]:
+def spec_of(index: int, devices: Any) -> dict[str, Any]:
     """One GPU in mig-parted's format."""
     if devices is None:
         return {"devices": [index], "mig-enabled": False}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -304,6 +304,14 @@ def test_it_refuses_while_an_agent_outside_of_pods_renews_its_lease(
     done(run, "--yes")
 
 
+@pytest.mark.parametrize(("duration", "code"), [(100, 0), (600, 5)])
+def test_an_agent_may_run_for_as_long_as_its_lease_says(
+    cluster: Cluster, run: Run, duration: int, code: int
+) -> None:
+    hold(cluster, "b", "somebody", ago=300, duration=duration)
+    done(run, "--yes", code=code)
+
+
 def test_a_lease_that_nobody_has_renewed_keeps_nobody(cluster: Cluster, run: Run) -> None:
     spec = {"holderIdentity": "somebody", "renewTime": None}
     name = names.agent_lease("b")
@@ -354,9 +362,14 @@ def test_it_waits_for_pods_that_nothing_makes_again(
     assert cluster.leases() == set()
 
 
-def hold(cluster: Cluster, node: str, holder: str) -> None:
-    """The node's Lease was renewed by that holder just now."""
-    spec = {"holderIdentity": holder, "renewTime": leases.micro_time(datetime.now(UTC))}
+def hold(cluster: Cluster, node: str, holder: str, *, ago: int = 0, duration: int = 180) -> None:
+    """The node's Lease was renewed by that holder so many seconds ago."""
+    renewed = datetime.now(UTC) - timedelta(seconds=ago)
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": duration,
+        "renewTime": leases.micro_time(renewed),
+    }
     cluster.by(names.AGENT).patch(
         LEASES, names.agent_lease(node), {"spec": spec}, namespace=names.NAMESPACE
     )

@@ -61,7 +61,11 @@ def beat_agents(cluster: Cluster) -> None:
     for name, agent in cluster.agents.items():
         if agent.is_away:
             continue
-        lease, spec = names.agent_lease(name), {"renewTime": micro_time(cluster.wall())}
+        lease = names.agent_lease(name)
+        spec: dict[str, object] = {
+            "renewTime": micro_time(cluster.wall()),
+            "leaseDurationSeconds": agent.lease_seconds,
+        }
         try:
             cluster.server.patch(LEASES, lease, {"spec": spec}, names.NAMESPACE)
         except NotFound:

@@ -437,6 +437,20 @@ def test_an_agent_that_does_not_answer_is_named() -> None:
     assert any("has not renewed its Lease for 2" in it.text for it in standing.blockers)
 
 
+def test_an_agent_counts_for_as_long_as_its_lease_says() -> None:
+    """Its own duration, whatever others have."""
+    asked = fleet()
+    asked.agents["n0"].lease_seconds = 600
+    asked.wish("sevenths")
+    reach(asked, StageName.DRAINED)
+    asked.agents["n0"].is_away = True
+    reach(asked, StageName.CHANGED)
+    asked.pass_time(200)
+    standing = asked.standing()
+    assert standing is not None
+    assert not any("has not renewed its Lease" in it.text for it in standing.blockers)
+
+
 def test_no_coordinator_is_named() -> None:
     asked = fleet()
     asked.wish("sevenths")
