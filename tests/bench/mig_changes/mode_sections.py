@@ -51,22 +51,23 @@ _MODES: Final = (
     "its mode, on or off; others get a new layout with MIG on, or are not named in the "
     "configuration. Half of the nodes are idle, and on the others programs have some of the GPUs "
     "or instances. gpuscape runs with `mig-mode-change: driver`. If mig-parted fails, the programs "
-    "of the GPUs that it names are ended first, and those of the whole node only if it fails again."
+    "of the GPUs in its configuration are ended first, and those of the whole node only if it "
+    "fails again."
 )
 _RESETS: Final = (
     "The driver resets an idle GPU when its mode is set, as nvmlDeviceSetMigMode is documented. "
-    "Here mig-parted needs no nvidia-smi, and what it costs is that a switched mode makes it "
-    "destroy everything on all GPUs that it names. "
+    "Then mig-parted resets no GPU more than gpuscape does. "
 )
 _RESET_REQUIRED: Final = (
     "The same nodes, with a driver that answers RESET_REQUIRED, as one may where GPUs can only be "
     "reset together. **Here nvidia-mig-parted is better: it gets there.** It runs `nvidia-smi -r` "
-    "once for all GPUs of the node, also those that it does not name, so the whole node has to be "
-    "empty. gpuscape makes no such reset: it takes the mode back and names the command. It learns "
-    "the driver's answer from an empty GPU only, so programs are ended in vain, and idle instances "
-    "destroyed and made again. With `--skip-reset` the mode waits for whoever boots the node next. "
-    "`least` resets only the GPUs that switch. Where nvidia-smi cannot reset either, as in a "
-    "virtual machine that the GPU is passed through to, neither gets there; that was not played. "
+    "once for all GPUs of the node, also those not in its configuration, so the whole node has to "
+    "be empty. gpuscape makes no such reset: it takes the mode back and names the command. It "
+    "learns the driver's answer from an empty GPU only, so programs are ended in vain, and idle "
+    "instances destroyed and made again. With `--skip-reset` the mode waits for whoever boots the "
+    "node next. `least` resets only the GPUs that switch. Where nvidia-smi cannot reset either, as "
+    "in a virtual machine that the GPU is passed through to, neither gets there; that was not "
+    "played. "
 )
 _NO_RESET: Final = "GPUs that switch the mode at once if nothing runs on them. No GPU is reset. "
 

@@ -15,6 +15,7 @@ from simulator.state.edits import with_gpu_changed
 from simulator.state.machine_state import GpuInstance
 from tests.bench.mig_changes.arms import OURS, PARTED, SKIPPING
 from tests.bench.mig_changes.compute_changes import MODELS, ComputeChange, compute_changes, shared
+from tests.bench.mig_changes.durations import time_row
 from tests.bench.mig_changes.gpu_start import GpuStart, InstanceStart
 from tests.bench.mig_changes.mode_changes import AMPERE, GPUS, HOPPER, ModeChange, mode_changes
 from tests.bench.mig_changes.mode_sections import (
@@ -173,6 +174,17 @@ def test_the_drawn_nodes_are_of_all_kinds() -> None:
 
 def _unnamed(change: ModeChange) -> list[GpuStart]:
     return [gpu for index, gpu in enumerate(change.starts) if index not in change.desired]
+
+
+# time
+
+
+def test_times_are_medians_and_a_program_that_failed_once_has_none() -> None:
+    """The ratio is that of the rounds, and not of the medians."""
+    rounds = [{OURS: ours, PARTED: theirs} for ours, theirs in ((2, 1), (4, 4), (9, 3))]
+
+    assert time_row("x", rounds) == ("x", "4.0 s", "3.0 s", "2.0")
+    assert time_row("x", [*rounds, {OURS: None, PARTED: 3}]) == ("x", "not reached", "3.0 s", "")
 
 
 # judges
