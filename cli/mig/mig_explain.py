@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from string import ascii_lowercase
 from typing import Any
 
@@ -27,6 +28,7 @@ from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.driver_errors import MigUnread
 from discovery.mig_state import MigGpu, MigProfile, UnreadMigGpu
+from mig.configs.known_gpus import known_profiles
 from mig.placement_grid import PlacementGrid, PlacementRow, memory_units, placement_grid
 from mig.profile_names import device_name
 
@@ -124,7 +126,10 @@ def _unknown_profile(
         return MigUnread("; ".join(unread_note(gpu) for gpu in unread))
     undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
     if undescribed:
-        return MigUnread(f"GPU {gpu_numbers(undescribed)}: {_UNDESCRIBED}")
+        known = [_by_table(gpu).profile(profile_name) for gpu in gpus]
+        fitting = max((profile.max_instances for profile in known if profile), default=0)
+        text = f"; by the table of known models {fitting} fit" if fitting else ""
+        return MigUnread(f"GPU {gpu_numbers(undescribed)}: {_UNDESCRIBED}{text}")
     if not gpus:
         return BadInput("no GPU that is shown has MIG")
     return BadInput(f"no GPU has the profile {quoted(profile_name)}; they have {', '.join(names)}")
@@ -142,7 +147,25 @@ def _show_profiles(gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]) -> No
         terminal.show_table(profile_table(group[0]))
         terminal.note("", "More that fit now, by GPU:")
         terminal.show_table(fitting_table(group))
-    _show_others([gpu for gpu in gpus if not gpu.profiles], unread, first=not described)
+    undescribed = [gpu for gpu in gpus if not gpu.profiles]
+    _show_others(undescribed, unread, first=not described)
+    for group in _groups([_by_table(gpu) for gpu in undescribed]):
+        if group[0].profiles:
+            _show_known(group)
+
+
+def _by_table(gpu: MigGpu) -> MigGpu:
+    """The GPU with the profiles that the table of known models has for it, which may be none."""
+    return replace(gpu, profiles=known_profiles(gpu.device_id))
+
+
+def _show_known(gpus: Sequence[MigGpu]) -> None:
+    """Profiles of GPUs by the table of known models."""
+    terminal.note("", f"{_title(gpus)}, by the table of known models:")
+    rows = [(p.name, f"({p.max_instances})", str(p.size)) for p in _by_size(gpus[0].profiles)]
+    table = TextTable(header=("PROFILE", "FIT", "UNITS"), rows=tuple(rows), right=frozenset({1, 2}))
+    terminal.show_table(table)
+    terminal.note("gpuscape mig plan LAYOUT shows what it takes to turn MIG on.")
 
 
 def _groups(gpus: Sequence[MigGpu]) -> list[list[MigGpu]]:

@@ -165,6 +165,23 @@ def test_what_cannot_be_explained_is_one_sentence_and_a_code(
     assert words in result.stderr
 
 
+def test_profiles_of_a_gpu_with_mig_off_are_those_of_the_table(
+    run_mig: RunMig, simulated: Simulation, bus_ids: list[str]
+) -> None:
+    """The driver describes them with MIG on; until then the source is named, and the next step."""
+    simulated.edit(edits.with_gpu_changed(bus_ids[0], mig_pending=False))
+
+    lines = run_mig("explain", "--gpu", "0", on=simulated).output.splitlines()
+    one = run_mig("explain", "2g.10gb", "--gpu", "0", on=simulated).stderr
+
+    assert lines[2] == "NVIDIA A100-SXM4-40GB (GPU 0), by the table of known models:"
+    cells = [line.split() for line in lines[3:-1]]
+    assert cells[:2] == [["PROFILE", "FIT", "UNITS"], ["1g.5gb", "(7)", "1"]]
+    assert cells[-1] == ["7g.40gb", "(1)", "8"]
+    assert lines[-1] == "gpuscape mig plan LAYOUT shows what it takes to turn MIG on."
+    assert one.endswith("; by the table of known models 3 fit\n")
+
+
 def test_a_profile_is_not_called_unknown_where_a_gpu_could_not_be_read(
     run_mig: RunMig, simulated: Simulation
 ) -> None:
