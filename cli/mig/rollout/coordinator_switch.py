@@ -31,7 +31,7 @@ that has begun goes on to its end."""
 )
 @namespace_option
 @options.settings("kubeconfig")
-def pause(load: Load, namespace: str) -> None:
+def pause_rollouts(load: Load, namespace: str) -> None:
     """Have no further Node of the cluster begin a MIG change."""
     _annotate_lease(load().kubeconfig, namespace, {keys.MIG_PAUSED: "true"})
     terminal.note("Paused: no further node begins. Those that have begun go on to their end.")
@@ -52,7 +52,7 @@ stopped go on, with a canary of their own again."""
 )
 @namespace_option
 @options.settings("kubeconfig")
-def resume(load: Load, namespace: str, after_failures: bool) -> None:
+def resume_rollouts(load: Load, namespace: str, after_failures: bool) -> None:
     """Have MIG changes begin again after a pause, or after failures."""
     removed = (keys.MIG_PAUSED, *((keys.MIG_ROLLOUTS,) if after_failures else ()))
     _annotate_lease(load().kubeconfig, namespace, dict.fromkeys(removed))

@@ -12,10 +12,10 @@ from cli.lazy_commands import LazyCommands
 
 COMMANDS: Final[Mapping[str, str]] = {
     "plan": "cli.mig.rollout.rollout_plan",
-    "start": "cli.mig.rollout.rollout_start:start",
-    "undo": "cli.mig.rollout.rollout_start:undo",
-    "pause": "cli.mig.rollout.coordinator_switch:pause",
-    "resume": "cli.mig.rollout.coordinator_switch:resume",
+    "start": "cli.mig.rollout.rollout_start:start_rollout",
+    "undo": "cli.mig.rollout.rollout_start:undo_rollout",
+    "pause": "cli.mig.rollout.coordinator_switch:pause_rollouts",
+    "resume": "cli.mig.rollout.coordinator_switch:resume_rollouts",
 }
 """Subcommand to the module that holds it, in the order of the help text."""
 

@@ -63,7 +63,9 @@ Exit codes:
     " coordinator has it]",
 )
 @_writing
-def start(load: Load, layout: str, drain: str | None, choice: NodeChoice, **writing: Any) -> None:
+def start_rollout(
+    load: Load, layout: str, drain: str | None, choice: NodeChoice, **writing: Any
+) -> None:
     """Write LAYOUT to the chosen Nodes as their desired layout."""
     from mig.configs.layout_annotation import parse_layout_annotation  # the parser loads slowly
 
@@ -86,6 +88,6 @@ layout no rollout has written are left out; a second undo does nothing.
 Exit codes: as of `gpuscape mig rollout start`."""
 )
 @_writing
-def undo(load: Load, choice: NodeChoice, **writing: Any) -> None:
+def undo_rollout(load: Load, choice: NodeChoice, **writing: Any) -> None:
     """Restore the desired layouts of the chosen Nodes from before the last start."""
     run_rollout(load().kubeconfig, to_layout_before, choice, **writing)
