@@ -42,24 +42,15 @@ EXIT_CODES: Final = """\
 
 ACCESS_LOGGER: Final = open_access.__module__
 
-Command = Callable[..., Any]
-
-
-def journal_option(function: Command) -> Command:
-    """Add ``--journal``."""
-    return click.option(
-        "--journal",
-        type=click.Path(path_type=Path),
-        help=f"The journal's folder.  [default: {JOURNAL_FOLDER}; next to the state file of a"
-        " simulated machine]",
-    )(function)
-
-
-def verbose_option(function: Command) -> Command:
-    """Add ``-v``."""
-    return click.option("-v", "--verbose", is_flag=True, help="Show each step on standard error.")(
-        function
-    )
+journal_option: Final = click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    help=f"The journal's folder.  [default: {JOURNAL_FOLDER}; next to the state file of a"
+    " simulated machine]",
+)
+verbose_option: Final = click.option(
+    "-v", "--verbose", is_flag=True, help="Show each step on standard error."
+)
 
 
 def journal_folder(chosen: Path | None, start: Start) -> Path:

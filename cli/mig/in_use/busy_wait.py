@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -23,20 +23,19 @@ REMIND_SECONDS: Final = 60.0
 _DURATION: Final = kinds.duration_kind("1s")
 
 
-def wait_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--wait``; the command gets ``wait``, in seconds: 0 without it."""
-    return click.option(
-        "--wait",
-        metavar="DURATION",
-        callback=_read,
-        help="Wait at most this long, such as 90s or 2h, until no device user is in the way; then"
-        " refuse.  [default: refuse at once]",
-    )(function)
-
-
 def _read(ctx: click.Context, parameter: click.Parameter, text: str | None) -> float:
     del ctx, parameter
     return 0.0 if text is None else WrittenValue(text=text, source="--wait").read(_DURATION)
+
+
+wait_option: Final = click.option(
+    "--wait",
+    metavar="DURATION",
+    callback=_read,
+    help="Wait at most this long, such as 90s or 2h, until no device user is in the way; then"
+    " refuse.  [default: refuse at once]",
+)
+"""Option of commands that get ``wait``, in seconds: 0 without it."""
 
 
 class BusyWait:
