@@ -99,7 +99,7 @@ class FleetCache:
         name = (pod.namespace, pod.name)
         with self._lock:
             before = self._drop_pod(name)
-            if pod.node and (pod.holds or pod.is_plugin or pod.paused_by):
+            if pod.node and pod.counts:
                 self._pods[name] = pod
                 self._by_node[pod.node].add(name)
                 return pod != before

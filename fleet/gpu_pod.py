@@ -69,6 +69,11 @@ class GpuPod:
     clock; None while none runs, and for pods that are no device plugin's."""
 
     @property
+    def counts(self) -> bool:
+        """Whether it holds GPUs, or keeps them open."""
+        return self.holds or self.is_plugin or bool(self.paused_by)
+
+    @property
     def full_name(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"

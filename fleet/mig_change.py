@@ -48,7 +48,7 @@ from fleet.rollout_memory import CountedOutcome, NodeEnd, UnreportedEnd
 from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from fleet.slot_lease import SlotLease
 from fleet.turns.change_progress import (
-    has_clients,
+    clients_of,
     has_to_pause,
     is_changing,
     is_marked,
@@ -201,7 +201,7 @@ def _cordoned(view: ChangeView, node: MigNode, terms: RolloutSettings, now: floa
     if not node.rollout:  # its agent ends the request too, if it runs
         return _undo(view, node, NOT_DESIRED, retry_later=True)
     if passed(record.cordoned_at, now) > _longest_cordon(view, terms):
-        is_held = is_paused(node, record) and has_clients(record, view.pods)
+        is_held = is_paused(node, record) and clients_of(record, view.pods)
         why = node.away or (STILL_PAUSING if is_held else "not idle")
         return _undo(view, node, why, retry_later=True)
     usage = view.usage
@@ -260,7 +260,7 @@ def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
     record = view.record
     if has_to_pause(node, record):
         return PatchNode(purpose=NodeWrite.PAUSE, patch=node_patches.pause_patch(node, record))
-    if has_clients(record, view.pods):
+    if clients_of(record, view.pods):
         return None  # the operator has not taken it away yet, and it keeps all GPUs open
     # recorded before it is written, so that a permit which is removed at once counts as begun
     if not record.proceed_at or passed(record.proceed_at, now) > USAGE_SECONDS:

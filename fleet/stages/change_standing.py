@@ -15,10 +15,11 @@ from fleet.drain.gpu_usage import is_idle, usage_of
 from fleet.mig_change import ChangeView, next_effect
 from fleet.mig_node import DrainMode
 from fleet.rollback_record import RollbackRecord
-from fleet.stages.in_the_way import drain_command, stuck, users_in_the_way, waits_for_plugin
+from fleet.stages.in_the_way import drain_command, stuck, users_in_the_way, waits_for_pods
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
 from fleet.turns.change_progress import (
+    clients_of,
     is_paused,
     may_have_begun,
     passed,
@@ -79,10 +80,10 @@ def _idle(facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEffect) 
         case PatchNode(purpose=NodeWrite.PAUSE):
             text = "the GPU operator's parts that keep GPUs open pause next"
             return standing_at(StageName.PAUSED, text)
-        case None if is_paused(facts.node, record) and any(pod.is_plugin for pod in facts.pods):
-            text = "the operator has not taken the device plugin's pod away yet"
-            why = "It keeps all GPUs open."
-            return waits_for_plugin(facts, StageName.PAUSED, text, why, "describe pod")
+        case None if is_paused(facts.node, record) and (clients := clients_of(record, facts.pods)):
+            text = "the GPU operator has not taken the pods of its paused parts away yet"
+            why = "It keeps GPUs open."
+            return waits_for_pods(StageName.PAUSED, text, clients, why, "describe pod")
         case None:
             text = "the node is idle: its pods are read once more, some seconds after the cordon"
             return standing_at(StageName.DRAINED, text)
@@ -149,7 +150,8 @@ def _registering(facts: NodeChangeFacts, record: RollbackRecord, end: str) -> St
     if expected:
         offered = _offers(dict(facts.node.allocatable))
         text += f": the node offers {offered}, and is to offer {_offers(expected)}"
-    return waits_for_plugin(facts, StageName.ALLOCATABLE, text, "It is the device plugin.")
+    why = "It is the device plugin."
+    return waits_for_pods(StageName.ALLOCATABLE, text, facts.plugins, why)
 
 
 def _offers(amounts: dict[str, int]) -> str:

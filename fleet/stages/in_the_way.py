@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from api.mig_status_annotation import MigStatusAnnotation, failed_gpus
 from fleet.drain.drain_blocker import BlockerKind as DrainBlockerKind
@@ -25,13 +25,13 @@ def stuck(facts: NodeChangeFacts, text: str) -> Stage:
     )
 
 
-def waits_for_plugin(
-    facts: NodeChangeFacts, stage: StageName, text: str, why: str, verb: str = "logs"
+def waits_for_pods(
+    stage: StageName, text: str, pods: Collection[GpuPod], why: str, verb: str = "logs"
 ) -> Stage:
-    """The standing of a change that waits for pods of the device plugin; ``verb``: kubectl's."""
-    plugins = [pod for pod in facts.pods if pod.is_plugin]
-    blockers = (StageBlocker(StageBlockerKind.POD, pod.full_name, why) for pod in plugins)
-    command = f"kubectl -n {plugins[0].namespace} {verb} {plugins[0].name}" if plugins else ""
+    """The standing of a change that waits for pods of the GPU operator; ``verb``: kubectl's."""
+    blockers = [StageBlocker(StageBlockerKind.POD, pod.full_name, why) for pod in pods]
+    first = next(iter(pods), None)
+    command = "" if first is None else f"kubectl -n {first.namespace} {verb} {first.name}"
     return standing_at(stage, text, *blockers, command=command)
 
 

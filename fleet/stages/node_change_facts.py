@@ -114,8 +114,13 @@ class NodeChangeFacts:
 
     @property
     def pods(self) -> Collection[GpuPod]:
-        """Pods of the node with GPUs, and device plugins."""
+        """Pods of the node that hold GPUs or keep them open."""
         return self.fleet.pods.get(self.node.name, ())
+
+    @property
+    def plugins(self) -> Collection[GpuPod]:
+        """Pods of the device plugin on the node."""
+        return [pod for pod in self.pods if pod.is_plugin]
 
     @property
     def change(self) -> ChangeView | None:

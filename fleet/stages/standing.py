@@ -17,7 +17,7 @@ from api.mig_outcome import Outcome
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation, failed_gpus, retry_time
 from fleet.policy.assigned_layouts import Assignment
 from fleet.stages.change_standing import changing, standing_in_change
-from fleet.stages.in_the_way import failed_gpus_in_the_way, stuck, waits_for_plugin
+from fleet.stages.in_the_way import failed_gpus_in_the_way, stuck, waits_for_pods
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.slot_waits import slot_wait
 from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
@@ -150,7 +150,7 @@ def _unchanged(facts: NodeChangeFacts, layout: NodeLayout) -> Stage | None:
     if not layout.unlisted:
         return None
     text = f"the device plugin does not list all of {', '.join(layout.unlisted)}"
-    return waits_for_plugin(facts, StageName.ALLOCATABLE, text, text)
+    return waits_for_pods(StageName.ALLOCATABLE, text, facts.plugins, text)
 
 
 def _refused(facts: NodeChangeFacts, layout: NodeLayout, status: MigStatusAnnotation) -> Stage:

@@ -80,11 +80,10 @@ def is_paused(node: MigNode, record: RollbackRecord) -> bool:
     return any(present.get(label) == PAUSED for label in record.labels)
 
 
-def has_clients(record: RollbackRecord, pods: Collection[GpuPod]) -> bool:
-    """Whether a pod is there that keeps GPUs open, and that the labels of the record take away."""
-    return bool(record.labels) and any(
-        pod.is_plugin or pod.paused_by in record.labels for pod in pods
-    )
+def clients_of(record: RollbackRecord, pods: Collection[GpuPod]) -> list[GpuPod]:
+    """Pods that keep GPUs open, and that the labels of the record take away."""
+    labels = record.labels
+    return [pod for pod in pods if labels and (pod.is_plugin or pod.paused_by in labels)]
 
 
 def without_times_to_come(record: RollbackRecord, now: float) -> RollbackRecord:

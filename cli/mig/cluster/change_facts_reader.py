@@ -261,7 +261,7 @@ class ChangeFactsReader:
 
 def _gpu_pods(pods: list[Object], known: CoordinatorSettings) -> tuple[GpuPod, ...]:
     gpu_pods = (gpu_pod_of(pod, known.pod_terms) for pod in pods)
-    return tuple(pod for pod in gpu_pods if pod.holds or pod.is_plugin)
+    return tuple(pod for pod in gpu_pods if pod.counts)
 
 
 def _writer(seen: Object) -> tuple[str, str] | None:

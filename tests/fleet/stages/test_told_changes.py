@@ -479,6 +479,29 @@ def test_parts_of_the_gpu_operator_that_pause_are_a_stage_of_a_mode_change_alone
     assert asked.story()[StageName.PAUSED].state is StageState.DONE
 
 
+def test_pods_of_paused_parts_that_have_not_gone_are_named() -> None:
+    asked = fleet()
+    label = "nvidia.com/gpu.deploy.dcgm-exporter"
+    labels = {label: "true", "nvidia.com/gpu.deploy.device-plugin": "true"}
+    asked.edit("n0", {"metadata": {"labels": labels}})
+    container = {"name": "c", "resources": {"limits": {}}}
+    spec = {"nodeName": "n0", "nodeSelector": {label: "true"}, "containers": [container]}
+    asked.people.create(PODS, {"metadata": {"name": "exporter"}, "spec": spec}, namespace="default")
+    asked.agents["n0"].modes = True
+    asked.wish("sevenths")
+    asked.pass_until(
+        lambda: asked.node("n0")["metadata"]["labels"][label] == PAUSED, within=100, step=0.5
+    )
+    asked.pass_time(10)
+    standing = asked.standing()
+    assert standing is not None
+    assert standing.name is StageName.PAUSED
+    assert in_the_way(standing) == {("pod", "default/exporter")}
+    assert standing.command == "kubectl -n default describe pod exporter"
+    asked.server.delete(PODS, "exporter", "default")
+    reach(asked, StageName.CHANGED)
+
+
 def test_a_cordon_of_an_admin_who_keeps_it_is_no_stage() -> None:
     asked = fleet()
     asked.cordon("n0")
