@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.layers import WrittenValue
 from base.settings.log_settings import log_format, log_level
-from base.settings.option import declared_options, setting
+from base.settings.option import declared_options, fixed, setting
 from base.settings.program_settings import ProgramSettings
 from tests.base.settings.tiny_program import TINY_SETTINGS, TinySettings
 from web.address import Address
@@ -60,6 +60,36 @@ def test_help_shows_the_default_else_what_applies_without_one(
 
 def test_only_settings_that_are_true_or_false_are_flags_without_a_value() -> None:
     assert [option.name for option in TINY_SETTINGS.options if option.is_flag] == ["standalone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """A part of a program's settings: its parts know these fields by other names than people."""
+
+    end_seconds: float = setting(90.0, kinds.duration_kind("1s"), "End.", name="change-deadline")
+    row_seconds: float = fixed(120.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole(Times):
+    """All of them."""
+
+    listen: str = setting("here", kinds.text_kind("WORD"), "Place.")
+
+
+def test_settings_of_a_part_come_first_by_the_names_that_people_write() -> None:
+    program = ProgramSettings(Whole)
+
+    assert [option.name for option in program.options] == ["change-deadline", "listen"]
+    settings = program.load({"change-deadline": "7s"}, {"GPUSCAPE_LISTEN": "there"})
+    assert settings == Whole(end_seconds=7.0, listen="there")
+
+
+def test_a_fixed_field_is_no_option_and_can_be_replaced() -> None:
+    assert Whole().row_seconds == 120.0
+    assert replace(Whole(), row_seconds=1.0).row_seconds == 1.0
+    with pytest.raises(BadInput):
+        ProgramSettings(Whole).load({}, {"GPUSCAPE_ROW": "5s"})
 
 
 def test_what_a_field_declares_is_what_its_option_has() -> None:
