@@ -48,6 +48,7 @@ from fleet.rollout_memory import CountedOutcome, NodeEnd, UnreportedEnd
 from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from fleet.slot_lease import SlotLease
 from fleet.turns.change_progress import (
+    TOUCHED,
     clients_of,
     has_to_pause,
     is_changing,
@@ -64,7 +65,6 @@ from fleet.turns.change_progress import (
 CALLED_OFF: Final = "called off: a person removed the permit"
 NOT_DESIRED: Final = "no layout is desired any more"
 STILL_PAUSING: Final = "a part of the GPU operator that was paused has not gone"
-_TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 _UNTOUCHED: Final = (Outcome.REFUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
 
@@ -282,7 +282,7 @@ def _ended(
         # the record's own outcome stays empty: another one may be shown later
         is_parked = view.parked or not view.has_lease
         return _count(view, Outcome.STUCK) or (None if is_parked else ParkRecord())
-    if end not in _TOUCHED and (end in _UNTOUCHED or not may_have_begun(node, record)):
+    if end not in TOUCHED and (end in _UNTOUCHED or not may_have_begun(node, record)):
         return _undo(view, node, end)
     if view.has_lease and not record.outcome:
         return WriteRecord(record=with_values(record, outcome=end))
@@ -308,7 +308,7 @@ def _registering(
     if going := tuple(pod for pod in leaving if not pod.is_leaving):
         return EvictPods(pods=going)
     expected: Mapping[str, int] = {}
-    if end in _TOUCHED:
+    if end in TOUCHED:
         is_applied = end == Outcome.APPLIED
         expected = record.allocatable if is_applied else record.allocatable_before
     waited = passed(record.restarted_at, now)

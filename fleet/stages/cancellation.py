@@ -25,10 +25,15 @@ from fleet.policy.assigned_layouts import Assignment
 from fleet.rollout_settings import PAUSED
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.standing import policy_command
-from fleet.turns.change_progress import is_asking, is_changing, may_have_begun, reported_end
+from fleet.turns.change_progress import (
+    TOUCHED,
+    is_asking,
+    is_changing,
+    may_have_begun,
+    reported_end,
+)
 
 _CONFIG_MAPS: Final = "configmaps"
-_TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 
 
 class CancelVerdict(StrEnum):
@@ -163,7 +168,7 @@ def _has_begun(facts: NodeChangeFacts) -> bool:
         return status is not None and status.phase == MigPhase.CHANGING
     end = record.outcome or reported_end(node, record.request)
     if end is not None:
-        return end in _TOUCHED
+        return end in TOUCHED
     return may_have_begun(node, record) or is_changing(node, record)
 
 

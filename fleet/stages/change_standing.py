@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
@@ -19,6 +18,7 @@ from fleet.stages.in_the_way import drain_command, stuck, users_in_the_way, wait
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
 from fleet.turns.change_progress import (
+    TOUCHED,
     clients_of,
     is_paused,
     may_have_begun,
@@ -26,8 +26,6 @@ from fleet.turns.change_progress import (
     phase_of,
     reported_end,
 )
-
-_TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 
 
 def standing_in_change(facts: NodeChangeFacts, change: ChangeView, now: float) -> Stage:
@@ -135,7 +133,7 @@ def changing(facts: NodeChangeFacts, record: RollbackRecord | None, now: float) 
 def _ended(facts: NodeChangeFacts, record: RollbackRecord, end: str, effect: ChangeEffect) -> Stage:
     if end == Outcome.STUCK:
         return stuck(facts, "the node stays cordoned until a person has ended the change")
-    is_registering = end in _TOUCHED and facts.slot is not None
+    is_registering = end in TOUCHED and facts.slot is not None
     if is_registering and not isinstance(effect, PatchNode | FreeSlot):
         return _registering(facts, record, end)
     text = f"the request ended: {end}; the coordinator gives the node back"

@@ -14,7 +14,7 @@ from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageName, StageState
 from fleet.stages.stage_times import stage_ends
 from fleet.stages.standing import standing
-from fleet.turns.change_progress import reported_end
+from fleet.turns.change_progress import TOUCHED, reported_end
 
 _ORDER: Final = tuple(StageName)
 _OF_A_CHANGE: Final = _ORDER[_ORDER.index(StageName.REQUESTED) : _ORDER.index(StageName.VERIFIED)]
@@ -71,16 +71,13 @@ def _not_needed(facts: NodeChangeFacts, place: int) -> Collection[StageName]:
             names.add(StageName.VERIFIED)
         if not record.cordon and place <= _ORDER.index(StageName.CORDONED):
             names |= {StageName.CORDONED, StageName.UNCORDONED}
-        if ended is not None and ended not in (*_CHANGED, Outcome.STUCK):
+        if ended is not None and ended not in (*TOUCHED, Outcome.STUCK):
             names |= {StageName.CHANGED, StageName.VERIFIED, StageName.ALLOCATABLE}
         return names
     if place >= _ORDER.index(StageName.ALLOCATABLE) and not _was_changed(facts):
         return (*_OF_A_CHANGE, StageName.ALLOCATABLE, StageName.UNCORDONED)
     request = node.request
     return {StageName.PAUSED} if request is not None and not request.modes else set()
-
-
-_CHANGED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 
 
 def _was_changed(facts: NodeChangeFacts) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import MigPhase
 from fleet.gpu_pod import GpuPod
@@ -17,6 +18,8 @@ from fleet.rollout_settings import PAUSED
 
 SUPERSEDED: Final = "superseded"
 """The outcome of a request that neither request nor status names any more."""
+TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
+"""Outcomes after which the GPUs were changed."""
 _TIMES: Final = ("taken_at", "drain_at", "cordoned_at", "proceed_at", "restarted_at")
 _CLOCKS_DIFFER_SECONDS: Final = 60.0
 """Difference between the clocks of two coordinators' machines, at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,14 @@ _TRIES: Final = 5
 _POLL_SECONDS: Final = 1.0
 BEGUN: Final = 1
 """Exit code where the change had begun, so that not all of it was undone."""
+_MEANINGS: Final[Mapping[CancelVerdict, tuple[str, int]]] = {
+    CancelVerdict.NOTHING: ("Nothing to cancel", 0),
+    CancelVerdict.CANCELS: ("Cancelled", 0),
+    CancelVerdict.BEGUN: ("Has begun", BEGUN),
+    CancelVerdict.STUCK: ("Not cancelled", BEGUN),
+    CancelVerdict.REFUSED: ("Refused, nothing was changed", REFUSED),
+}
+"""Title and exit code of each verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,13 +161,9 @@ def _show(decided: Cancellation, node: str, end: CancelEnd, output: str, *, dry_
     if output in ("json", "yaml"):
         terminal.print_data(_document(decided, node, end, dry_run=dry_run), output)
         return
-    title = {
-        CancelVerdict.NOTHING: "Nothing to cancel",
-        CancelVerdict.CANCELS: "Would be cancelled" if dry_run else "Cancelled",
-        CancelVerdict.BEGUN: "Has begun",
-        CancelVerdict.STUCK: "Not cancelled",
-        CancelVerdict.REFUSED: "Refused, nothing was changed",
-    }[decided.verdict]
+    title, _ = _MEANINGS[decided.verdict]
+    if dry_run and decided.verdict is CancelVerdict.CANCELS:
+        title = "Would be cancelled"
     terminal.note(f"{title}: {decided.text}.")
     if decided.undone:
         terminal.note("Would be undone:" if dry_run else "Undone:")
@@ -190,10 +194,5 @@ def _document(decided: Cancellation, node: str, end: CancelEnd, *, dry_run: bool
 
 
 def _exit_code(decided: Cancellation, end: CancelEnd) -> int:
-    match decided.verdict:
-        case CancelVerdict.REFUSED:
-            return REFUSED
-        case CancelVerdict.BEGUN | CancelVerdict.STUCK:
-            return BEGUN
-        case _:
-            return UNFINISHED if end.left else 0
+    _, code = _MEANINGS[decided.verdict]
+    return code or (UNFINISHED if end.left else 0)
