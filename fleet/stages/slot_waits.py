@@ -80,11 +80,12 @@ def _by_node(facts: NodeChangeFacts, reason: WaitReason) -> Stage | None:
 
 def _by_fleet(facts: NodeChangeFacts, reason: WaitReason, now: float) -> Stage:
     """The wait for a reason of the rollout, or of the whole fleet."""
-    resume, rollout = f"gpuscape mig rollout resume%s -n {facts.namespace}", facts.node.rollout
+    namespace, rollout = facts.namespace, facts.node.rollout
     match reason:
         case WaitReason.PAUSED:
             text = "an admin paused all rollouts: no node begins"
-            return _wait(text, StageBlocker(StageBlockerKind.PAUSE, text=text), command=resume % "")
+            blocker = StageBlocker(StageBlockerKind.PAUSE, text=text)
+            return _wait(text, blocker, command=f"gpuscape mig rollout resume -n {namespace}")
         case WaitReason.WINDOW:
             text = "it is outside the maintenance windows of the coordinator (window)"
             blocker = StageBlocker(StageBlockerKind.WINDOW, text=text)
@@ -94,7 +95,8 @@ def _by_fleet(facts: NodeChangeFacts, reason: WaitReason, now: float) -> Stage:
             failed = 0 if counts is None else counts.failed
             text = f"failures stopped the rollout of this layout: {failed} nodes failed"
             blocker = StageBlocker(StageBlockerKind.ROLLOUT, rollout, text)
-            return _wait(text, blocker, command=resume % " --after-failures")
+            command = f"gpuscape mig rollout resume --after-failures -n {namespace}"
+            return _wait(text, blocker, command=command)
         case WaitReason.CORDONED_NODES:
             return _cordoned_nodes(facts)
         case WaitReason.CANARY:
