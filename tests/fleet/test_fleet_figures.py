@@ -160,7 +160,7 @@ POLICY = PolicyState(
 
 
 def test_a_view_in_numbers() -> None:
-    """One node has a slot, one is parked, two wait; a rollout is stopped."""
+    """One node has a slot, two are parked, two wait; a rollout is stopped."""
     memory = EMPTY
     for number in range(2):
         end = NodeEnd(
@@ -171,6 +171,7 @@ def test_a_view_in_numbers() -> None:
         SlotLease(number=0, version="1", holder="n1", record=GONE),
         SlotLease(number=1, version="1"),
         SlotLease(number=PARKING, version="1", record=msgspec.structs.replace(OPEN, node="n2")),
+        SlotLease(number=PARKING + 1, version="1", record=msgspec.structs.replace(OPEN, node="n5")),
     )
     seen = view(
         asking("n1"),
@@ -189,7 +190,7 @@ def test_a_view_in_numbers() -> None:
     )
 
     given = shown(found)
-    assert (given["slots"], given["slots_used"], given["parked_nodes"]) == (2, 1, 1)
+    assert (given["slots"], given["slots_used"], given["parked_nodes"]) == (2, 1, 2)
     assert (given["stopped_rollouts"], given["paused"], given["window_open"]) == (1, 1, 1)
     assert given["waiting_nodes/breaker"] == given["waiting_nodes/reboot"] == 1
     assert given["oldest_wait_seconds/breaker"] == 7 > given["long_wait_seconds"] == 5
