@@ -26,13 +26,12 @@ from actuator.layout_steps import empty, observed_gpu, reach
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.mode_reset import waiting_mode
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
-from api.mig_mode_change import ModeChange
 from api.mig_outcome import GpuOutcome, Outcome, joint_outcome, joint_reason
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import SETTLED_SECONDS
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
-from mig.mode_permission import ModePermission
+from mig.mode_permission import NO_RESETS, ModePermission
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.users.device_users import UserKind
 
@@ -84,7 +83,7 @@ def apply(
     change: str = "",
     strategy: MigStrategy | None = None,
     as_is: bool = False,
-    mode_change: ModeChange = ModeChange.OFF,
+    modes: ModePermission = NO_RESETS,
 ) -> ChangeResult:
     """Bring GPUs, by UUID, to their desired layouts.
 
@@ -93,12 +92,12 @@ def apply(
     planner refuses on any GPU; then nothing is written. A GPU that fails later goes back alone: the
     others go on. If only pods are in the way, they are read again for some seconds: they may have
     ended just now. A GPU that has its desired layout is remembered, once a fresh session has shown
-    it; with ``as_is`` all must have it. ``mode_change``: what may be done about modes that need a
-    reset. Raises JournalUnusable if the journal cannot be kept, and StepFailed if the GPUs cannot
+    it; with ``as_is`` all must have it. ``modes``: what may be done about modes that need a reset.
+    Raises JournalUnusable if the journal cannot be kept, and StepFailed if the GPUs cannot
     be read or have changed since the plan: nothing was done then.
     """
     journal.need_no_change(desired.keys())
-    seen, planned = _planned(world, desired, strategy, ModePermission(by=mode_change))
+    seen, planned = _planned(world, desired, strategy, modes)
     if isinstance(planned, MigRefusal):
         reason = planned.obstacles[0].detail
         return ChangeResult(outcome=Outcome.REFUSED, reason=reason, refusal=planned)
@@ -120,7 +119,7 @@ def apply(
         planned.after,
         origin=origin,
         change=change,
-        mode_change=mode_change,
+        modes=modes,
     )
     ended = [drive(world, journal, record) for record in records]
     return result_of(ended, desired.keys())
@@ -167,7 +166,7 @@ def begin(
     change: str = "",
     direction: Direction = Direction.FORWARD,
     reason: str = "",
-    mode_change: ModeChange = ModeChange.OFF,
+    modes: ModePermission = NO_RESETS,
 ) -> tuple[ChangeRecord, ...]:
     """Write the changes of these GPUs to the journal, before the first step of any.
 
@@ -187,7 +186,8 @@ def begin(
             previous=current_layout(gpu, exact=True),
             direction=direction,
             reason=reason,
-            mode_change=mode_change,
+            mode_change=modes.by,
+            fallback=modes.fallback,
         )
         for gpu in gpus
     )

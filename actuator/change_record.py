@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import NO_FALLBACK, ModeChange, ResetFallback
 from api.mig_outcome import GpuOutcome, Outcome, joint_outcome
 from api.versioned import VersionedFormat
 from mig.gpu_layout import GpuLayout
@@ -67,6 +67,8 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """A person has ended the change on this GPU, which has neither layout."""
     mode_change: ModeChange = ModeChange.OFF
     """What the change may do about a mode that needs a reset, whichever process goes on with it."""
+    fallback: ResetFallback = NO_FALLBACK
+    """What may follow where the driver makes no such reset."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -80,7 +82,7 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         switches = self.desired.mig != self.previous.mig
         is_allowed = switches and self.mode_change is not ModeChange.OFF
         begun = frozenset({self.gpu} if is_allowed else ())
-        return ModePermission(by=self.mode_change, begun=begun)
+        return ModePermission(by=self.mode_change, fallback=self.fallback, begun=begun)
 
 
 class ChangeRecords(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ from base.log import extra_facts
 from discovery.mig_state import whole_devices
 from discovery.reader.protocol import Start
 from kubelet.device_access.instance_access import open_access
+from mig.mode_permission import ModePermission
 from simulator.library_choice import choose_library
 
 MOST_FACT_CHARACTERS: Final = 1000
@@ -110,7 +111,7 @@ def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
         change=request.change,
         strategy=request.strategy,
         as_is=request.as_is,
-        mode_change=request.mode_change,
+        modes=ModePermission(by=request.mode_change, fallback=request.fallback),
     )
 
 

@@ -16,7 +16,7 @@ from actuator.change import ChangeResult
 from actuator.journal import JournalBusy, JournalUnusable
 from actuator.mig_world import StepFailed
 from actuator.selftest import OfferedNow, TriedLayout
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import NO_FALLBACK, ModeChange, ResetFallback
 from api.mig_resources import MigStrategy
 from base.errors import BadInput, GpuscapeError, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch
@@ -62,6 +62,8 @@ class ChangeRequest(_Strict, frozen=True, kw_only=True):
     """Only verify and remember the layouts: the caller has found that no step is needed."""
     mode_change: ModeChange = ModeChange.OFF
     """What may be done about modes that need a reset."""
+    fallback: ResetFallback = NO_FALLBACK
+    """What may follow where the driver makes no such reset."""
 
 
 class SelftestRequest(_Strict, frozen=True, kw_only=True):

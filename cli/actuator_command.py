@@ -59,6 +59,8 @@ def command(load: Callable[[], ActuatorSettings]) -> None:
         simulated = source.simulation is not None
         run(
             settings,
-            supervised(source, settings.journal, settings.change_deadline_seconds),
+            supervised(
+                source, settings.journal, settings.change_deadline_seconds, settings.fallback
+            ),
             lambda asker: gpu_users(Path(source.host_root), simulated=simulated, asker=asker),
         )

@@ -16,7 +16,7 @@ import yaml
 from agent.settings.agent_settings import AGENT_SETTINGS
 from api import names
 from api.key_kinds import MOST_RULES
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import MigReboot, MigReset, ModeChange
 from base.settings.option import Option
 from fleet.coordinator_settings import COORDINATOR_SETTINGS
 from labelers.groups.rule_fields import FIELDS
@@ -218,6 +218,8 @@ def _schema() -> dict[str, Any]:
         "mig": {
             "mode": {"enum": ["off", "observe", "enforce"]},
             "modeChange": {"enum": [change.value for change in ModeChange]},
+            "reset": {"enum": [reset.value for reset in MigReset]},
+            "reboot": {"enum": [reboot.value for reboot in MigReboot]},
             "coordinator": _object(
                 {
                     **replicas,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from actuator.past_changes import JOURNAL_FOLDER
 from api.actuator.actuator_client import SOCKET
+from api.mig_mode_change import MigReboot, MigReset, ResetFallback
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.common_settings import duration, optional_path
@@ -67,6 +68,19 @@ class ActuatorSettings:
         "How long SIGTERM waits for a change that runs; keep it below the pod's"
         " terminationGracePeriodSeconds.",
     )
+    mig_reset: MigReset = setting(
+        MigReset.OFF,
+        kinds.member_kind(MigReset),
+        "What follows where the driver does not reset a GPU for its new MIG mode, as in a virtual"
+        " machine: off, the mode is taken back; allow, the driver's nvidia-smi resets the GPU once,"
+        " if nothing has it open.",
+    )
+    mig_reboot: MigReboot = setting(
+        MigReboot.OFF,
+        kinds.member_kind(MigReboot),
+        "What follows where the GPU is not reset so either: off, the mode is taken back; sentinel,"
+        " a file asks for a boot of the node, which kured makes.",
+    )
 
     host_root: Path = setting(
         Path("/"),
@@ -91,6 +105,11 @@ class ActuatorSettings:
         """Check the path of the socket. Raises BadInput."""
         if not self.socket.is_absolute() or not self.socket.name:
             raise BadInput(f"socket is {self.socket}: name a file by its path from the root")
+
+    @property
+    def fallback(self) -> ResetFallback:
+        """What may follow where the driver makes no reset that a mode needs."""
+        return ResetFallback(reset=self.mig_reset, reboot=self.mig_reboot)
 
 
 ACTUATOR_SETTINGS = ProgramSettings(ActuatorSettings)

@@ -11,17 +11,22 @@ from actuator.service.transactions import RunChange, layout_of
 from actuator.supervisor import run_change
 from actuator.worker_messages import ChangeRequest, UserOnGpu
 from api.actuator.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus, RestoreRequest
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import ModeChange, ResetFallback
 from discovery.reader.protocol import Start
 from mig.users.device_users import UserKind
 
 
-def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChange:
-    """Carries changes out, each in a process of its own; raises as :func:`run_change`."""
+def supervised(
+    source: Start, journal: Path, deadline_seconds: float, fallback: ResetFallback
+) -> RunChange:
+    """Carries changes out, each in a process of its own; raises as :func:`run_change`.
+
+    ``fallback``: what may follow where the driver makes no reset that a mode needs.
+    """
 
     def run(request: ApplyRequest | RestoreRequest | None, pods: PodsOnGpus) -> ChangeResult:
         return run_change(
-            change_request(request) if isinstance(request, ApplyRequest) else None,
+            change_request(request, fallback) if isinstance(request, ApplyRequest) else None,
             source=source,
             journal=journal,
             deadline_seconds=deadline_seconds,
@@ -34,7 +39,7 @@ def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChan
     return run
 
 
-def change_request(request: ApplyRequest) -> ChangeRequest:
+def change_request(request: ApplyRequest, fallback: ResetFallback) -> ChangeRequest:
     """The worker's form of a request from the socket."""
     return ChangeRequest(
         change=request.change,
@@ -43,6 +48,7 @@ def change_request(request: ApplyRequest) -> ChangeRequest:
         strategy=request.strategy,
         users=tuple(_device_users(request.pods)),
         mode_change=ModeChange(request.mode_change or ModeChange.OFF),
+        fallback=fallback,
     )
 
 

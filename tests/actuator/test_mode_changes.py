@@ -19,6 +19,7 @@ from actuator.worker_messages import ChangeRequest, Order
 from api.mig_mode_change import ModeChange
 from api.mig_outcome import Outcome
 from mig.gpu_layout import MIG_OFF, GpuLayout, has_layout, layout_from_counts
+from mig.mode_permission import ModePermission
 from mig.planner import ObstacleKind
 from simulator.simulation import Return
 from simulator.state.machine_state import MachineState, RunningReset
@@ -28,6 +29,7 @@ from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 from tests.actuator.test_nvml_world import opener
 
 BUS_ID = machines.gpu(0).bus_id
+BY_DRIVER = ModePermission(by=ModeChange.DRIVER)
 SEVEN = layout_from_counts({"1g.5gb": 7})
 
 
@@ -55,7 +57,7 @@ def changed(
     """Bring the first GPU to a layout."""
     desired = {on.uuid(): layout}
     with on.simulation, Journal(on.journal) as journal, NvmlWorld(on.start) as world:
-        return apply(world, journal, desired, origin="a test", mode_change=by)
+        return apply(world, journal, desired, origin="a test", modes=ModePermission(by=by))
 
 
 def mode(on: SimulatedNode) -> tuple[bool, bool]:
@@ -213,7 +215,7 @@ def test_gpus_in_use_are_waited_for_together_and_each_is_as_before(
     desired = {gpu.uuid: SEVEN for gpu in on.gpus()}
 
     with on.simulation, Journal(on.journal) as journal, NvmlWorld(on.start) as world:
-        result = apply(world, journal, desired, origin="a test", mode_change=ModeChange.DRIVER)
+        result = apply(world, journal, desired, origin="a test", modes=BY_DRIVER)
 
     assert [gpu.outcome for gpu in result.gpus] == [Outcome.ROLLED_BACK] * 4
     assert sum(pauses) <= RESET_PATIENCE_SECONDS + 3 * 3.5
@@ -273,9 +275,7 @@ def test_a_gpu_that_is_lost_in_its_reset_is_stuck(tmp_path: Path) -> None:
     on.simulation.set_resets(result="done")
     with on.simulation, Journal(on.journal) as journal, NvmlWorld(on.start) as world:
         [other] = [gpu.uuid for gpu in world.observe()]
-        second = apply(
-            world, journal, {other: SEVEN}, origin="a test", mode_change=ModeChange.DRIVER
-        )
+        second = apply(world, journal, {other: SEVEN}, origin="a test", modes=BY_DRIVER)
     assert second.outcome is Outcome.APPLIED
 
 
@@ -351,7 +351,7 @@ def _begun(
     desired: Mapping[str, GpuLayout] = {uuid: layout}
     with on.simulation, Journal(on.journal) as journal, NvmlWorld(on.start) as world:
         gpus = [gpu for gpu in world.observe() if gpu.uuid == uuid]
-        begin(world, journal, gpus, desired, origin="a test", mode_change=ModeChange.DRIVER)
+        begin(world, journal, gpus, desired, origin="a test", modes=BY_DRIVER)
     on.simulation.edit(change)
 
 

@@ -15,7 +15,7 @@ from actuator.mig_world import StepFailed
 from actuator.mode_reset import BACK_SECONDS, is_reset, read_back
 from actuator.service.supervised_changes import change_request
 from api.actuator.actuator_messages import ApplyRequest, RequestedLayout
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import MigReset, ModeChange, ResetFallback
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from discovery.nvml.mig_gpu import read_mig_gpu
@@ -221,4 +221,8 @@ def test_a_request_permits_what_it_says_and_nothing_else(
         desired={"GPU-1": RequestedLayout(mig=True)},
         **facts,  # type: ignore[arg-type]  # the permission
     )
-    assert change_request(request).mode_change is expected
+    fallback = ResetFallback(reset=MigReset.ALLOW)
+
+    permitted = change_request(request, fallback)
+
+    assert (permitted.mode_change, permitted.fallback) == (expected, fallback)

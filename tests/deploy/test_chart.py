@@ -402,6 +402,18 @@ def test_resets_for_mig_are_off_unless_a_value_allows_them(
     assert env.get("GPUSCAPE_MIG_MODE_CHANGE", {}).get("value") == expected
 
 
+def test_what_follows_without_the_drivers_reset_is_the_actuators_to_know() -> None:
+    """Nothing unless a value allows it."""
+    enforced = {"mode": "enforce", "coordinator": {}}
+    names = ("GPUSCAPE_MIG_RESET", "GPUSCAPE_MIG_REBOOT")
+    made = {}
+    for text, mig in (("off", {}), ("on", {"reset": "allow", "reboot": "sentinel"})):
+        values = {"agent": {"migDevices": "sys-admin"}, "mig": enforced | mig}
+        env = agents(values)["gpuscape-agent"]["containers"]["actuator"]["env"]
+        made[text] = [env.get(name, {}).get("value") for name in names]
+    assert made == {"off": [None, None], "on": ["allow", "sentinel"]}
+
+
 def test_a_digest_stands_in_place_of_the_tag_and_pulls_are_the_admins() -> None:
     digest = f"sha256:{'0' * 64}"
     values = {"image": {"digest": digest, "tag": "1", "pullSecrets": ["mine"]}}
