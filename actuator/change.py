@@ -25,6 +25,7 @@ from actuator.journal import Journal, JournalUnusable
 from actuator.layout_steps import empty, observed_gpu, reach
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.mode_reset import waiting_mode
+from actuator.smi_reset import OneReset
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from api.mig_outcome import GpuOutcome, Outcome, joint_outcome, joint_reason
 from api.mig_resources import MigStrategy
@@ -216,7 +217,8 @@ def resume(
     ended: dict[tuple[str, str], ChangeRecord] = {}
     for record in content.unended:
         if record.bus_id in hung:
-            ended[record.key] = _keep_stuck(journal, record, _HUNG, hung=True)
+            why = f"{_HUNG}{_OR_SMI}" if record.reset else _HUNG
+            ended[record.key] = _keep_stuck(journal, record, why, hung=True)
         elif retry_stuck or record.outcome is None:
             log.warning("MIG change resumed", extra=_facts(record, way=record.direction))
             ended[record.key] = drive(world, journal, record)
@@ -251,7 +253,9 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
 def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeRecord:
     """Go on with the change of one GPU, in its direction, until it has ended or is stuck."""
     if record.direction is Direction.FORWARD:
-        failure = reach(world, record.gpu, record.desired, record.modes)
+        by_smi = OneReset(journal, record)
+        failure = reach(world, record.gpu, record.desired, record.modes, by_smi.instead_of)
+        record = by_smi.record
         if failure is None:
             # before the end: a process that dies in between resumes, and remembers it again
             remember(world, journal, (record.gpu,))
@@ -336,6 +340,7 @@ def _end(journal: Journal, record: ChangeRecord, outcome: Outcome) -> ChangeReco
 
 _BACK_TOO: Final = "; the way back failed too: "
 _HUNG: Final = "a call of the driver for this GPU did not return"
+_OR_SMI: Final = ", or nvidia-smi --gpu-reset for it, which is left alone, did not end"
 
 
 def _keep_stuck(

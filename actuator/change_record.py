@@ -69,6 +69,8 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What the change may do about a mode that needs a reset, whichever process goes on with it."""
     fallback: ResetFallback = NO_FALLBACK
     """What may follow where the driver makes no such reset."""
+    reset: bool = False
+    """nvidia-smi was started to reset the GPU, or was about to be: once for a change."""
 
     @property
     def key(self) -> tuple[str, str]:

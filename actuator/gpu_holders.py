@@ -30,6 +30,8 @@ _KNOWN: Final = {
 }
 """Program to what people call it, where it is a known client of the driver.
 Source: mig-parted, deployments/systemd/utils.sh, default-gpu-clients; NVIDIA/gpu-operator#118."""
+_MANAGER: Final = "nv-fabricmanage"
+"""As much of its name as the kernel keeps."""
 NOBODY: Final = "no program is seen that has it open; run lsof /dev/nvidia* on the host"
 
 
@@ -40,16 +42,32 @@ def gpu_holders(gpu: MigGpu, root: Path, *, simulated: bool) -> str:
     """
     pids: set[int] = set()
     with suppress(OSError):
-        pids.update(
-            openers(root, simulated=simulated).get(-1 if gpu.minor is None else gpu.minor, ())
-        )
+        pids.update(_opening(gpu, root, simulated))
     with suppress(Transient):
-        pids.update(process.pid for process in programs_now(gpu.bus_id))
+        pids.update(_listed(gpu))
     texts = list(_texts(sorted(pids), root))
     if not texts:
         return NOBODY
     more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
     return f"held by {', '.join(texts[:MOST_NAMED])}{more}"
+
+
+def is_held(gpu: MigGpu, root: Path, *, simulated: bool) -> bool:
+    """Whether any program but Fabric Manager, which a reset may need, has the GPU open.
+
+    Raises OSError and Transient where that cannot be known.
+    """
+    pids, proc = _opening(gpu, root, simulated) | _listed(gpu), proc_folder(root)
+    return any(not whole_process_name(pid, proc).startswith(_MANAGER) for pid in pids)
+
+
+def _opening(gpu: MigGpu, root: Path, simulated: bool) -> frozenset[int]:
+    minor = -1 if gpu.minor is None else gpu.minor
+    return openers(root, simulated=simulated).get(minor, frozenset())
+
+
+def _listed(gpu: MigGpu) -> frozenset[int]:
+    return frozenset(process.pid for process in programs_now(gpu.bus_id))
 
 
 def _texts(pids: Iterable[int], root: Path) -> Iterator[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +25,9 @@ _MOST_STEPS: Final = 1000
 _FIRST_PAUSE_SECONDS: Final = 0.5
 """Pause before the second try; it doubles with each further one."""
 _LONGEST_PAUSE_SECONDS: Final = 8.0
+
+Remedy = Callable[[StepFailed], StepFailed]
+"""Does what a failed step lacked, if it can; gives the error to report without effect."""
 
 
 def observed_gpu(world: MigWorld, uuid: str) -> MigGpu:
@@ -48,7 +52,11 @@ def empty(world: MigWorld, uuid: str, modes: ModePermission = NO_RESETS) -> None
 
 
 def reach(
-    world: MigWorld, uuid: str, desired: GpuLayout, modes: ModePermission = NO_RESETS
+    world: MigWorld,
+    uuid: str,
+    desired: GpuLayout,
+    modes: ModePermission = NO_RESETS,
+    remedy: Remedy = lambda failure: failure,
 ) -> str | None:
     """Bring a GPU to its desired layout and verify it in a fresh session; None, or why not.
 
@@ -56,7 +64,7 @@ def reach(
     back a good change.
     """
     try:
-        failure = _take_steps(world, uuid, desired, modes)
+        failure = _take_steps(world, uuid, desired, modes, remedy)
         if failure is not None:
             return failure
         world.reopen()
@@ -67,7 +75,11 @@ def reach(
 
 
 def _take_steps(
-    world: MigWorld, uuid: str, desired: GpuLayout, modes: ModePermission
+    world: MigWorld,
+    uuid: str,
+    desired: GpuLayout,
+    modes: ModePermission,
+    remedy: Remedy = lambda failure: failure,
 ) -> str | None:
     """Plan, take the first step, read again, until no step remains; None, or why it stopped.
 
@@ -114,7 +126,7 @@ def _take_steps(
             else:
                 world.pause(_pause_seconds(tries))
         last_step = planned.steps[0]
-        failure = _perform(world, last_step)
+        failure = remedy(_perform(world, last_step))
     return f"no end after {_MOST_STEPS} steps"
 
 

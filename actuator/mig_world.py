@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from base.errors import GpuscapeError
@@ -11,14 +11,22 @@ from discovery.mig_state import MigGpu
 from mig.steps import MigStep
 from mig.users.device_users import DeviceUsers
 
+Reset = Callable[[Callable[[], None]], None]
+"""Gets what is to be called just before it begins, which may raise StepFailed; raises StepFailed
+where it does not bring the mode."""
+
 
 class StepFailed(GpuscapeError):
     """The driver refused a step, or the state could not be read."""
 
-    def __init__(self, why: str, *, passes: bool = False) -> None:
-        """``passes``: the cause may disappear within seconds, such as a process that ends."""
+    def __init__(self, why: str, *, passes: bool = False, reset: Reset | None = None) -> None:
+        """``passes``: the cause may disappear within seconds, such as a process that ends.
+
+        ``reset``: makes the reset that the step lacks, by nvidia-smi, where it may be made.
+        """
         super().__init__(why)
         self.passes = passes
+        self.reset = reset
 
 
 RESET_PATIENCE_SECONDS: Final = 40.0

@@ -16,8 +16,9 @@ from typing import Final, Self
 
 from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import gpu_holders
-from actuator.mig_world import RESET_PATIENCE_SECONDS, StepFailed
+from actuator.mig_world import RESET_PATIENCE_SECONDS, Reset, StepFailed
 from actuator.mode_reset import is_reset, read_back
+from actuator.smi_reset import reset_by_smi
 from base.errors import BadInput, Transient
 from discovery.driver_errors import GpuLost, MigChangeFailed, MigUnread
 from discovery.host.device_files import (
@@ -181,10 +182,22 @@ class NvmlWorld:
             _perform(gpu, step)
         except MigChangeFailed as error:
             held = f"; {gpu_holders(gpu, root, simulated=simulated)}" if error.in_use else ""
-            raise StepFailed(f"{error}{held}", passes=error.passes) from error
+            reset = self._reset(gpu, step) if error.needs_reset and is_reset(gpu, step) else None
+            raise StepFailed(f"{error}{held}", passes=error.passes, reset=reset) from error
         if is_reset(gpu, step):
             back = read_back(gpu, self.reopen)
             log.info("MIG GPU reset", extra={"bus_id": gpu.bus_id, "minor": back.minor})
+
+    def _reset(self, gpu: MigGpu, step: MigStep) -> Reset:
+        """The reset by nvidia-smi that a step on the GPU lacks."""
+        return lambda note: reset_by_smi(
+            gpu,
+            Path(self._start.host_root),
+            note,
+            self.reopen,
+            on=isinstance(step, SetMode) and step.on,
+            simulated=self._start.simulation is not None,
+        )
 
     def reopen(self) -> None:
         """End the session, and begin another."""

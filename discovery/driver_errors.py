@@ -25,12 +25,16 @@ class MigUnread(Transient):
 class MigChangeFailed(Transient):
     """A call that changes MIG failed, or its effect is not there; the text has cause and fix."""
 
-    def __init__(self, why: str, *, passes: bool = False, in_use: bool = False) -> None:
+    def __init__(
+        self, why: str, *, passes: bool = False, in_use: bool = False, needs_reset: bool = False
+    ) -> None:
         """``passes``: the cause may go away by itself within seconds; ``in_use``: it is a program
-        that has the GPU open, which the driver does not name."""
+        that has the GPU open, which the driver does not name; ``needs_reset``: the driver cannot
+        reset the GPU."""
         super().__init__(why)
         self.passes = passes
         self.in_use = in_use
+        self.needs_reset = needs_reset
 
 
 class ReaderStuck(Transient):

@@ -16,6 +16,7 @@ import pynvml
 
 import actuator.journal
 import actuator.nvml_world
+import actuator.smi_reset
 from actuator.change import ChangeResult
 from actuator.worker import carry_out
 from actuator.worker_messages import Order
@@ -116,6 +117,7 @@ def _carry_out(order: Order, moment: int | None, results: Connection) -> None:
     effects = Effects(moment)
     for name in CALLS:
         setattr(pynvml, name, effects.counted(name, getattr(pynvml, name)))
+    vars(actuator.smi_reset)["run_smi"] = effects.counted("run_smi", actuator.smi_reset.run_smi)
     vars(actuator.journal)["os"] = JournalOs(effects)
     vars(actuator.nvml_world)["openers"] = lambda *_, **__: {}  # a look at all of /proc
     results.send((carry_out(order), tuple(effects.names)))

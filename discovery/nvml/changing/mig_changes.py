@@ -63,8 +63,11 @@ _PASSES: Final = frozenset({pynvml.NVML_ERROR_IN_USE, pynvml.NVML_ERROR_TIMEOUT}
 """Codes whose cause may go away by itself: a program that is about to end."""
 
 
-def set_mig_mode(gpu: MigGpu, *, on: bool) -> None:
+def set_mig_mode(gpu: MigGpu, *, on: bool, may_wait: bool = False) -> bool:
     """Switch MIG on or off, at once: a mode that then waits for a reset is a failure.
+
+    With ``may_wait`` a mode stays, and the answer is False, that waits for a reset that the driver
+    cannot make.
 
     The driver keeps a mode that it cannot activate, and switches to it with the next reset or boot,
     whoever causes that; so it is taken back at once, by setting the mode that holds.
@@ -73,11 +76,14 @@ def set_mig_mode(gpu: MigGpu, *, on: bool) -> None:
     Source: nvml.h on nvmlDeviceSetMigMode, activationStatus.
     """
     status = _set_mode(gpu, on=on)
+    if may_wait and status in _NO_RESET_HERE and _read_mode(gpu).pending == on:
+        return False
     if status != pynvml.NVML_SUCCESS:
         raise _not_activated(gpu, status, on=on, taken_back=_take_back(gpu, on=on))
     new_mode = _read_mode(gpu)
     if new_mode != Mode(current=on, pending=on):
         raise MigChangeFailed(f"GPU {gpu.bus_id}: {_SET_MODE} succeeded and the mode is {new_mode}")
+    return True
 
 
 def create_gpu_instance(gpu: MigGpu, profile: MigProfile, start: int) -> None:
@@ -186,7 +192,8 @@ def _not_activated(gpu: MigGpu, status: int, *, on: bool, taken_back: str) -> Mi
     if taken_back:
         text = f"{text}; the request could not be taken back, so the next reset or boot turns MIG"
         text = f"{text} {'on' if on else 'off'}: {taken_back}"
-    return MigChangeFailed(text, passes=in_use, in_use=in_use)
+    needs_reset = status in _NO_RESET_HERE
+    return MigChangeFailed(text, passes=in_use, in_use=in_use, needs_reset=needs_reset)
 
 
 def _handle(gpu: MigGpu) -> Handle:
