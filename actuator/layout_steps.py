@@ -99,7 +99,7 @@ def _take_steps(
         if isinstance(planned, MigRefusal):
             blocked += 1
             if not (_may_pass(planned, modes) and _waited_for_reset(world, blocked)):
-                return planned.obstacles[0].detail
+                return _why_refused(planned, failure if last_step else None)
             continue
         if not planned.steps:
             return None
@@ -128,6 +128,13 @@ def _take_steps(
         last_step = planned.steps[0]
         failure = remedy(_perform(world, last_step))
     return f"no end after {_MOST_STEPS} steps"
+
+
+def _why_refused(refusal: MigRefusal, failure: StepFailed | None) -> str:
+    """The refusal's reason, after that of the step that may have made the GPU unreadable."""
+    first = refusal.obstacles[0]
+    is_gone = failure is not None and first.kind is ObstacleKind.UNKNOWN_GPU
+    return f"{failure}; {first.detail}" if is_gone else first.detail
 
 
 def _may_pass(refusal: MigRefusal, modes: ModePermission) -> bool:

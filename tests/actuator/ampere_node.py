@@ -18,6 +18,7 @@ from msgspec.structs import replace
 import actuator.gpu_holders
 import actuator.mode_reset
 import actuator.nvml_world
+import actuator.smi_reset
 import actuator.worker
 import simulator.driver.reset_wait
 import simulator.simulation
@@ -104,6 +105,7 @@ def ampere_node(folder: Path) -> Iterator[AmpereNode]:
         patch.setattr(actuator.nvml_world, "time", _Clock(clock))
         patch.setattr(actuator.nvml_world, "openers", lambda *_, **__: {})
         patch.setattr(actuator.gpu_holders, "openers", lambda *_, **__: {})
+        patch.setattr(actuator.smi_reset, "_driver_root", lambda root: root)
         patch.setattr(actuator.worker, "_open_access", lambda *_: ())  # device nodes, not the GPUs
         defaults = {"clock": clock.monotonic, "sleep": clock.sleep}
         patch.setattr(actuator.mode_reset.read_back, "__kwdefaults__", defaults)

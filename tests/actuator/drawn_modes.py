@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pynvml
@@ -24,15 +25,18 @@ import actuator.gpu_holders
 import actuator.journal
 import actuator.mode_reset
 import actuator.nvml_world
+import actuator.smi_reset
 import actuator.worker
 from actuator.change import ChangeResult
 from actuator.change_record import ChangeRecord
 from actuator.journal import Journal
 from actuator.worker import carry_out
 from actuator.worker_messages import ChangeRequest, Order
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import NO_FALLBACK, MigReset, ModeChange, ResetFallback
 from base.errors import GpuscapeError
+from simulator.driver.calling_process import ThisProcess
 from simulator.simulation import Return
+from simulator.smi import smi_actions
 from simulator.state.edits import with_reset, without_processes
 from tests import machines
 from tests.actuator.ampere_node import (
@@ -64,12 +68,22 @@ TROUBLES: Final = (
     "fails",
     "loses",
     "hangs",
-    "reset-required",
+    *["reset-required"] * 3,
+    "smi fails",
+    "smi loses",
+    "smi hangs",
+    "hidden",
     "not taken back",
     "foreign",
     "program",
 )
-"""What goes wrong on a GPU; the empty one is nothing, ``stays`` a client that does not end."""
+"""What goes wrong on a GPU; the empty one is nothing, ``stays`` a client that does not end.
+
+Of GPUs that the driver does not reset, nvidia-smi's reset fails too, loses the GPU, or hangs, or
+refuses it for a ``hidden`` process that came just before.
+"""
+BY_SMI: Final = ("reset-required", "smi fails", "smi loses", "smi hangs", "hidden")
+"""The driver resets none of these."""
 
 
 @dataclass
@@ -95,6 +109,10 @@ class DrawnModes:
     most_seconds: float = 0.0
     before: dict[int, GpuTruth] = field(default_factory=dict)
     rebooted: bool = False
+    smi: set[int] = field(default_factory=set)
+    """GPUs that nvidia-smi was started for."""
+    cut: set[int] = field(default_factory=set)
+    """GPUs whose worker died when nvidia-smi was to bring the mode, or was about to."""
     _bus_id: str = ""
 
     def __post_init__(self) -> None:
@@ -112,6 +130,7 @@ class DrawnModes:
         for index, trouble in self.troubles.items():
             self._prepare(index, trouble)
         self.permits = draw.random() < 0.93
+        self.allows = draw.random() < 0.6
         self.moments = [
             draw.randrange(70) if draw.random() < 0.5 else draw.randrange(14)
             for _ in range(draw.choice((0, 1, 1, 2, 3)))
@@ -192,6 +211,9 @@ class DrawnModes:
                 result = self._work(self._order(request), moment)
             except Killed:
                 self.kills += 1
+                self.cut |= {
+                    self._index(record.bus_id) for record in self.records() if record.reset
+                }
                 request = self._next_request(request)
                 continue
             except Hung:
@@ -232,7 +254,10 @@ class DrawnModes:
     def _request(self) -> ChangeRequest:
         desired = {self.uuids[index]: as_layout(counts) for index, counts in self.desired.items()}
         by = ModeChange.DRIVER if self.permits else ModeChange.OFF
-        return ChangeRequest(desired=desired, origin="a test", change=REQUEST, mode_change=by)
+        fallback = ResetFallback(reset=MigReset.ALLOW) if self.allows else NO_FALLBACK
+        return ChangeRequest(
+            desired=desired, origin="a test", change=REQUEST, mode_change=by, fallback=fallback
+        )
 
     def _order(self, request: ChangeRequest | None) -> Order:
         return Order(
@@ -253,6 +278,8 @@ class DrawnModes:
             for name in CALLS:
                 patch.setattr(pynvml, name, worker.watched(name, getattr(pynvml, name)))
             patch.setattr(actuator.journal, "os", JournalOs(worker.effects))
+            smi = worker.effects.counted("nvidia-smi", self._run_smi)
+            patch.setattr(actuator.smi_reset, "run_smi", smi)
             try:
                 return carry_out(order, lambda bus_id: self._on_call(bus_id, order))
             finally:
@@ -267,10 +294,36 @@ class DrawnModes:
         """The driver is about to be called: what goes wrong now. The index of the GPU."""
         self.effects += 1
         self._lose()
-        index = next(i for i in range(GPUS) if machines.gpu(i).bus_id == self._bus_id)
+        index = self._index(self._bus_id)
         if name == "nvmlDeviceSetMigMode":
             self._let_it_fail(index)
         return index
+
+    @staticmethod
+    def _index(bus_id: str) -> int:
+        return next(i for i in range(GPUS) if machines.gpu(i).bus_id == bus_id)
+
+    def _run_smi(self, _root: Path, arguments: tuple[str, ...], *, simulated: bool) -> str:
+        """The simulator's nvidia-smi, which may be started once for each GPU of the request."""
+        assert simulated
+        option, i, bus_id = arguments
+        index, gpu = self._index(bus_id), self.on.simulation.state.gpus[bus_id]
+        assert (option, i) == ("--gpu-reset", "-i")
+        assert self.allows, "nobody has allowed a reset"
+        assert index in self.desired, "a GPU was reset that the request does not name"
+        assert index not in self.smi, "a GPU was reset twice"
+        assert self.troubles[index] in BY_SMI, "the driver could have reset the GPU"
+        assert gpu.mig != gpu.mig_pending, "a GPU was reset for nothing"
+        assert not gpu.instances, "a GPU was reset with its instances"
+        assert [record.reset for record in self.records() if record.bus_id == bus_id] == [True]
+        self.smi.add(index)
+        trouble = self.troubles[index]
+        if trouble == "hidden":
+            self.on.simulation.add_process(bus_id, 900 + index, kind="client")
+        result = trouble.removeprefix("smi ") if trouble.startswith("smi ") else "done"
+        self.on.simulation.set_resets(result=result)
+        answer = smi_actions.run_smi(self.on.simulation, arguments, ThisProcess())
+        return f"ended with {answer.code}: {answer.text}"
 
     def has_waiting_mode(self, index: int) -> bool:
         """Whether a mode waits on a GPU from which nothing keeps the driver."""
@@ -290,7 +343,7 @@ class DrawnModes:
         is_first = index not in self.met
         self.met.add(index)
         result = trouble if is_first and trouble in ("fails", "loses", "hangs") else "done"
-        cannot = trouble in ("reset-required", "not taken back")
+        cannot = trouble in (*BY_SMI, "not taken back")
         self.on.simulation.set_resets(
             result=result, mode_change="reset-required" if cannot else "resets"
         )
@@ -309,7 +362,7 @@ class DrawnModes:
                 before=self.before[index],
                 after=self.truth(index),
                 desired=mode_and_shape(self.desired, index),
-                troubles=frozenset({trouble} - {""}),
+                troubles=self._troubles(index, trouble),
                 client_seconds=self.client_seconds.get(index, 0.0),
                 used=self._used(index),
                 is_lost=self.is_lost(index),
@@ -320,6 +373,12 @@ class DrawnModes:
             )
             for (index, trouble), uuid in zip(self.troubles.items(), self.uuids, strict=True)
         }
+
+    def _troubles(self, index: int, trouble: str) -> frozenset[str]:
+        """What may keep a GPU from its layout."""
+        if trouble == "reset-required" and self.allows and index not in self.cut:
+            return frozenset()  # nvidia-smi brings it
+        return frozenset({trouble} - {""})
 
     def _used(self, index: int) -> frozenset[Any]:
         if self.troubles[index] != "program" or self.boots:

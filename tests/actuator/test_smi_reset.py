@@ -22,7 +22,7 @@ from actuator.journal import Journal, JournalUnusable
 from actuator.nvml_world import NvmlWorld
 from actuator.smi_reset import PROGRAM, run_smi
 from actuator.worker_messages import ChangeRequest, Order
-from api.mig_mode_change import MigReset, ModeChange, ResetFallback
+from api.mig_mode_change import NO_FALLBACK, MigReset, ModeChange, ResetFallback
 from api.mig_outcome import Outcome
 from discovery.nvml.session import close_session
 from mig.gpu_layout import MIG_OFF, GpuLayout, has_layout, layout_from_counts
@@ -62,9 +62,10 @@ def changed(
     on: SimulatedNode, layout: GpuLayout = SEVEN, fallback: ResetFallback = ALLOWED
 ) -> ChangeResult:
     """Bring the first GPU to a layout."""
+    desired = {on.uuid(): layout}
     modes = ModePermission(by=ModeChange.DRIVER, fallback=fallback)
     with on.simulation, Journal(on.journal) as journal, NvmlWorld(on.start) as world:
-        return apply(world, journal, {on.uuid(): layout}, origin="a test", modes=modes)
+        return apply(world, journal, desired, origin="a test", modes=modes)
 
 
 def resumed(on: SimulatedNode) -> ChangeResult:
@@ -130,7 +131,7 @@ def test_mig_is_turned_off_too(tmp_path: Path) -> None:
 
 
 def test_without_the_setting_no_gpu_is_reset(on: SimulatedNode) -> None:
-    result = changed(on, fallback=ResetFallback())
+    result = changed(on, fallback=NO_FALLBACK)
 
     assert (result.outcome, mode(on), resets(on)) == (Outcome.ROLLED_BACK, (False, False), 0)
     assert "&& reboot" in result.reason
@@ -306,7 +307,7 @@ def test_a_change_that_began_before_the_setting_was_known_resets_nothing(
     on: SimulatedNode,
 ) -> None:
     """Its entry has no such word, whatever the settings are by now."""
-    begun(on, ResetFallback())
+    begun(on, NO_FALLBACK)
     texts = [file.read_text() for file in on.journal.glob("*.json")]
     assert texts
     assert not any("fallback" in text or '"reset"' in text for text in texts)
@@ -342,7 +343,7 @@ def test_wherever_the_worker_is_killed_the_gpu_is_reset_once_at_most(on: Simulat
     first = on.simulation.state
     names = killed_worker.run(replace(order, request=request)).effects
     ends = set()
-    for moment in range(2 * len(names)):
+    for moment in range(2 * names.index("nvmlDeviceSetMigMode"), 2 * names.index("run_smi") + 4):
         on.simulation.edit(lambda _: first)
         shutil.rmtree(on.journal, ignore_errors=True)
 
