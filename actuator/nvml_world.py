@@ -185,7 +185,7 @@ class NvmlWorld:
             reset = self._reset(gpu, step) if error.needs_reset and is_reset(gpu, step) else None
             raise StepFailed(f"{error}{held}", passes=error.passes, reset=reset) from error
         if is_reset(gpu, step):
-            back = read_back(gpu, self.reopen)
+            back = read_back(gpu, lambda: self._reopen_for(gpu))
             log.info("MIG GPU reset", extra={"bus_id": gpu.bus_id, "minor": back.minor})
 
     def _reset(self, gpu: MigGpu, step: MigStep) -> Reset:
@@ -194,7 +194,7 @@ class NvmlWorld:
             gpu,
             Path(self._start.host_root),
             note,
-            self.reopen,
+            lambda: self._reopen_for(gpu),
             on=isinstance(step, SetMode) and step.on,
             simulated=self._start.simulation is not None,
         )
@@ -208,6 +208,11 @@ class NvmlWorld:
             open_session()
         except Transient as error:
             raise StepFailed(str(error)) from error
+
+    def _reopen_for(self, gpu: MigGpu) -> None:
+        """As :meth:`reopen`; the calls that follow are for this GPU."""
+        self.reopen()
+        self._announce(gpu.bus_id)
 
     def pause(self, seconds: float) -> None:
         """Sleep."""

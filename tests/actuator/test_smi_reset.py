@@ -19,6 +19,7 @@ import actuator.smi_reset
 from actuator.change import ChangeResult, apply, begin, resume
 from actuator.change_record import ChangeRecord
 from actuator.journal import Journal, JournalUnusable
+from actuator.mode_reset import read_back
 from actuator.nvml_world import NvmlWorld
 from actuator.smi_reset import PROGRAM, run_smi
 from actuator.worker_messages import ChangeRequest, Order
@@ -236,7 +237,7 @@ def test_a_gpu_that_is_lost_in_it_is_stuck_with_the_output(
 ) -> None:
     now = iter(range(1000))
     quick = {"clock": lambda: float(next(now)), "sleep": lambda _: None}
-    monkeypatch.setattr(actuator.smi_reset.read_back, "__kwdefaults__", quick)
+    monkeypatch.setattr(read_back, "__kwdefaults__", quick)
     on.simulation.set_resets(result="loses")
 
     result = changed(on)
@@ -410,7 +411,7 @@ def test_it_ends_with_the_worker_that_waits_for_it(tmp_path: Path) -> None:
     call = f"run_smi(Path({str(folder)!r}), (), simulated=True)"
     code = f"from pathlib import Path\nfrom actuator.smi_reset import run_smi\n{call}"
     with subprocess.Popen([sys.executable, "-c", code], preexec_fn=end_with_parent()) as waiting:
-        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        until(lambda: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text()))
         pid = int((tmp_path / "pid").read_text())
         waiting.kill()
 
