@@ -124,7 +124,7 @@ def reset_by_smi(
         raise
     close_session()
     answer = run_smi(folder, ("--gpu-reset", "-i", gpu.bus_id), simulated=simulated)
-    log.info("nvidia-smi has ended", extra={"bus_id": gpu.bus_id, "answer": answer})
+    log.info("MIG reset by nvidia-smi", extra={"bus_id": gpu.bus_id, "answer": answer})
     try:
         back = read_back(gpu, reopen)
     except StepFailed as error:

@@ -37,6 +37,8 @@ class PlannedLayouts:
     layouts: Mapping[str, GpuLayout]
     """Desired layouts by GPU UUID."""
     plan_or_refusal: MigPlan | MigRefusal
+    modes: ModePermission = NO_RESETS
+    """What it was made with."""
 
     @property
     def plan(self) -> MigPlan | None:
@@ -92,4 +94,5 @@ def planned_layouts(
         plan_or_refusal=plan(
             gpus, layouts, users, strategy=strategy, spare_busy=spare_busy, modes=modes
         ),
+        modes=modes,
     )

@@ -12,7 +12,7 @@ import click
 
 from actuator.worker_messages import ChangeRequest
 from agent.single_reading import opened_machine, read_mig_readings
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import ModeChange, ResetFallback
 from api.mig_resources import MigStrategy
 from cli import options, terminal
 from cli.agreement import require_agreement
@@ -80,7 +80,8 @@ and lists these device users. With --wait the command checks again until they ar
 nothing meanwhile. On a node of a cluster, cordon the node first, so that no new pods come.
 On A100 and A30 the driver resets a GPU to turn MIG on or off, which fails while any program has it
 open, such as DCGM: then the former layout comes back, and the program is named. With
---no-mode-change such a layout is refused.
+--no-mode-change such a layout is refused. If the driver does not make the reset, as in a virtual
+machine, the former layout comes back too, unless --allow-reset has nvidia-smi make it.
 Each GPU is changed by itself, one after the other. It has one of three outcomes, whatever happens:
 applied, rolled back, or stuck, where neither layout can be reached. If one GPU fails, the others
 get the desired layout all the same.
@@ -141,6 +142,7 @@ def command(
     mode_only: bool,
     hooks_file: str | None,
     mode_change: ModeChange,
+    fallback: ResetFallback,
     wait: float,
     yes: bool,
     journal: Path | None,
@@ -170,7 +172,7 @@ def command(
                 local_users(gpus, settings, start),
                 strategy=plugin_strategy,
                 spare_busy=spare_busy,
-                modes=ModePermission(by=mode_change),
+                modes=ModePermission(by=mode_change, fallback=fallback),
             )
         document = plan_document(desired.title, planned)
         if output == "table":
@@ -189,6 +191,7 @@ def command(
             strategy=plugin_strategy,
             as_is=as_is,
             mode_change=mode_change,
+            fallback=fallback,
         )
         with _hooked(None if as_is else hooks, ctx, planned.plan):
             result = run_change_to_end(request, start=start, journal=folder, verbose=verbose)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from agent.single_reading import opened_machine, read_mig_readings
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import ModeChange, ResetFallback
 from api.mig_resources import MigStrategy
 from cli import options, terminal
 from cli.failures import REFUSED
@@ -72,6 +72,7 @@ def command(
     read_desired: ReadDesired,
     strategy: str | None,
     mode_change: ModeChange,
+    fallback: ResetFallback,
     spare_busy: bool,
     exit_code: bool,
     output: str,
@@ -93,7 +94,7 @@ def command(
         users,
         strategy=plugin_strategy,
         spare_busy=spare_busy,
-        modes=ModePermission(by=mode_change),
+        modes=ModePermission(by=mode_change, fallback=fallback),
     )
     if output == "table":
         show_plan(planned)

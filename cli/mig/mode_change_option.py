@@ -1,23 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The option that forbids changes of the MIG mode by a reset of the GPU."""
+"""The options on changes of the MIG mode by a reset: whether, and whether by nvidia-smi too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from api.mig_mode_change import ModeChange
+from api.mig_mode_change import NO_FALLBACK, MigReset, ModeChange, ResetFallback
+
+_BY_SMI: Final = ResetFallback(reset=MigReset.ALLOW)
 
 
 def mode_change_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--no-mode-change``; the command gets ``mode_change``."""
-    return click.option(
+    """Add ``--no-mode-change`` and ``--allow-reset``; the command gets ``mode_change`` and
+    ``fallback``."""
+    by_smi = click.option(
+        "--allow-reset",
+        "fallback",
+        is_flag=True,
+        callback=lambda _ctx, _parameter, is_on: _BY_SMI if is_on else NO_FALLBACK,
+        help="Where the driver does not make that reset, as in a virtual machine, have its"
+        " nvidia-smi make it, once, if nothing has the GPU open.",
+    )
+    by_driver = click.option(
         "--no-mode-change",
         "mode_change",
         is_flag=True,
         callback=lambda _ctx, _parameter, is_off: ModeChange.OFF if is_off else ModeChange.DRIVER,
         help="Refuse a layout for which the driver would have to reset a GPU, to turn MIG on or off"
         " (A100, A30).",
-    )(function)
+    )
+    return by_driver(by_smi(function))

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from api.mig_mode_change import MigReset
 from base.grouping import grouped
 from cli import terminal
 from cli.mig.mig_text import NONE, gpu_numbers, unit_range
@@ -156,6 +157,8 @@ def _about_resets(planned: PlannedLayouts) -> Iterator[str]:
     if planned.resets:
         indices = gpu_numbers(planned.resets)
         yield f"Reset by the driver: GPU {indices}. No program may have a GPU open for it."
+        if planned.modes.fallback.reset is MigReset.ALLOW:
+            yield "Where the driver does not, its nvidia-smi does, once for each GPU."
         yield "The agent does this where mig-mode-change is driver."
     if planned.assumed:
         indices = gpu_numbers(planned.assumed)

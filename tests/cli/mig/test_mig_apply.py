@@ -24,6 +24,7 @@ from cli.failures import REFUSED, UNDONE, UNFINISHED
 from cli.main import main
 from mig.gpu_layout import has_layout, layout_from_counts
 from simulator.simulation import Crash, Delay, Return
+from simulator.smi.smi_server import served_smi
 from tests import machines
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.agent.agent_process import until
@@ -379,6 +380,23 @@ def test_mig_is_turned_on_by_a_reset_unless_a_person_forbids_it(tmp_path: Path) 
 
     assert run(off, "apply", '{"0": "off"}', "--yes").exit_code == 0
     assert [gpu.mig for gpu in off.simulation.state.gpus.values()] == [False, False]
+
+
+def test_nvidia_smi_resets_a_gpu_that_the_driver_does_not_where_a_person_allows_it(
+    tmp_path: Path,
+) -> None:
+    """Without the option the command says what it would take."""
+    off = node(tmp_path, mig=False)
+    off.simulation.set_resets(mode_change="reset-required")
+    with served_smi(off.simulation):
+        as_before = run(off, "apply", WANTED, "--yes")
+        mode = off.simulation.state.gpus[machines.gpu(0).bus_id].mig_pending
+        turned_on = run(off, "apply", WANTED, "--yes", "--allow-reset")
+
+    assert (as_before.exit_code != 0, mode) == (True, False)
+    assert "&& reboot" in as_before.output
+    assert turned_on.exit_code == 0, turned_on.output
+    assert has_layout(off.gpus()[0], LAYOUT)
 
 
 def test_two_changes_at_a_time_are_refused(on: SimulatedNode) -> None:

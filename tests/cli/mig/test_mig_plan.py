@@ -170,6 +170,8 @@ def test_a_reset_by_the_driver_is_a_step_with_its_effect_on_the_whole_gpu(
         "The agent does this where mig-mode-change is driver.",
         "By the table of known models: GPU 0. The driver knows more once MIG is on.",
     ]
+    by_smi = run_mig("plan", wanted, "--allow-reset", on=simulated).output.splitlines()
+    assert by_smi[-3] == "Where the driver does not, its nvidia-smi does, once for each GPU."
     found = document(run_mig, simulated, wanted)
     assert [gpu["reset"] for gpu in found["gpus"]] == [True, True]  # type: ignore[attr-defined]
     modes = [step for step in found["steps"] if step["step"] == "set-mode"]  # type: ignore[attr-defined]
