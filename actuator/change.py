@@ -21,11 +21,12 @@ from uuid import uuid4
 import msgspec
 
 from actuator.change_record import ChangeRecord, Direction, gpu_outcomes
+from actuator.fabric_manager import SharedResets, reset_together_for
 from actuator.journal import Journal, JournalUnusable
 from actuator.layout_steps import empty, observed_gpu, reach
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.mode_reset import waiting_mode
-from actuator.smi_reset import OneReset
+from actuator.smi_reset import OneReset, reset_together
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from api.mig_outcome import GpuOutcome, Outcome, joint_outcome, joint_reason
 from api.mig_resources import MigStrategy
@@ -33,7 +34,7 @@ from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import SETTLED_SECONDS
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
 from mig.mode_permission import NO_RESETS, ModePermission
-from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
+from mig.planner import MigPlan, MigRefusal, Obstacle, ObstacleKind, plan
 from mig.users.device_users import UserKind
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ def apply(
     strategy: MigStrategy | None = None,
     as_is: bool = False,
     modes: ModePermission = NO_RESETS,
+    board: SharedResets | None = None,
 ) -> ChangeResult:
     """Bring GPUs, by UUID, to their desired layouts.
 
@@ -93,9 +95,9 @@ def apply(
     planner refuses on any GPU; then nothing is written. A GPU that fails later goes back alone: the
     others go on. If only pods are in the way, they are read again for some seconds: they may have
     ended just now. A GPU that has its desired layout is remembered, once a fresh session has shown
-    it; with ``as_is`` all must have it. ``modes``: what may be done about modes that need a reset.
-    Raises JournalUnusable if the journal cannot be kept, and StepFailed if the GPUs cannot
-    be read or have changed since the plan: nothing was done then.
+    it; with ``as_is`` all must have it. ``modes``: what may be done about modes that need a reset;
+    ``board``: where GPUs may share one. Raises JournalUnusable if the journal cannot be kept, and
+    StepFailed if the GPUs cannot be read or have changed since the plan: nothing was done then.
     """
     journal.need_no_change(desired.keys())
     seen, planned = _planned(world, desired, strategy, modes)
@@ -106,6 +108,11 @@ def apply(
     # the plan that was shown had no steps, so nobody was made to leave the GPUs
     if affected and as_is:
         raise StepFailed("the GPUs are not as they were when the plan was made; try again")
+    together = board and reset_together_for(board, seen, planned.steps, modes.fallback.reset)
+    if together and together.refusal:
+        needed = Obstacle(kind=ObstacleKind.RESET_NEEDED, gpu=None, detail=together.refusal)
+        refusal = MigRefusal(obstacles=(needed,))
+        return ChangeResult(outcome=Outcome.REFUSED, reason=needed.detail, refusal=refusal)
     kept = {uuid: planned.after[uuid] for uuid in desired.keys() - affected}
     # before the change begins, since it raises where another program changes MIG just now
     _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
@@ -122,6 +129,8 @@ def apply(
         change=change,
         modes=modes,
     )
+    if board and together:
+        records = reset_together(world, journal, records, board.reset_together)
     ended = [drive(world, journal, record) for record in records]
     return result_of(ended, desired.keys())
 

@@ -18,7 +18,7 @@ from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import gpu_holders
 from actuator.mig_world import RESET_PATIENCE_SECONDS, Reset, StepFailed
 from actuator.mode_reset import is_reset, read_back
-from actuator.smi_reset import reset_by_smi
+from actuator.smi_reset import ResetBySmi
 from base.errors import BadInput, Transient
 from discovery.driver_errors import GpuLost, MigChangeFailed, MigUnread
 from discovery.host.device_files import (
@@ -175,7 +175,7 @@ class NvmlWorld:
         if gpu is None:
             raise StepFailed(f"GPU {step.gpu}: it was not read before the step")
         root, simulated = Path(self._start.host_root), self._start.simulation is not None
-        if is_reset(gpu, step) and not simulated and (why := why_no_single_reset(root)):
+        if is_reset(gpu, step) and (why := self.why_together()):
             raise StepFailed(f"GPU {gpu.bus_id}: {why}")
         self._announce(gpu.bus_id)
         try:
@@ -185,19 +185,29 @@ class NvmlWorld:
             reset = self._reset(gpu, step) if error.needs_reset and is_reset(gpu, step) else None
             raise StepFailed(f"{error}{held}", passes=error.passes, reset=reset) from error
         if is_reset(gpu, step):
-            back = read_back(gpu, lambda: self._reopen_for(gpu))
+            back = read_back(gpu, lambda: self.reopen_for(gpu))
             log.info("MIG GPU reset", extra={"bus_id": gpu.bus_id, "minor": back.minor})
 
     def _reset(self, gpu: MigGpu, step: MigStep) -> Reset:
         """The reset by nvidia-smi that a step on the GPU lacks."""
-        return lambda note: reset_by_smi(
-            gpu,
-            Path(self._start.host_root),
-            note,
-            lambda: self._reopen_for(gpu),
-            on=isinstance(step, SetMode) and step.on,
-            simulated=self._start.simulation is not None,
+        return self._by_smi([(gpu, isinstance(step, SetMode) and step.on)])
+
+    def why_together(self) -> str:
+        """Why no GPU here can be reset alone; empty where each one can."""
+        return why_no_single_reset(
+            Path(self._start.host_root), simulated=self._start.simulation is not None
         )
+
+    def reset_together(self, modes: Mapping[str, bool], note: Callable[[], None]) -> None:
+        """Have nvidia-smi reset GPUs in one command, for modes by UUID; raises as of a Reset."""
+        seen = {gpu.uuid: gpu for gpu in self.observe(modes.keys())}
+        if missing := modes.keys() - seen.keys():
+            raise StepFailed(f"GPU {', '.join(sorted(missing))}: it cannot be read")
+        self._by_smi([(gpu, modes[gpu.uuid]) for gpu in seen.values()])(note)
+
+    def _by_smi(self, modes: Sequence[tuple[MigGpu, bool]]) -> ResetBySmi:
+        root, simulated = Path(self._start.host_root), self._start.simulation is not None
+        return ResetBySmi(modes=modes, root=root, simulated=simulated, calls=self)
 
     def reopen(self) -> None:
         """End the session, and begin another."""
@@ -209,9 +219,13 @@ class NvmlWorld:
         except Transient as error:
             raise StepFailed(str(error)) from error
 
-    def _reopen_for(self, gpu: MigGpu) -> None:
+    def reopen_for(self, gpu: MigGpu) -> None:
         """As :meth:`reopen`; the calls that follow are for this GPU."""
         self.reopen()
+        self.turn_to(gpu)
+
+    def turn_to(self, gpu: MigGpu) -> None:
+        """The calls that follow are for this GPU."""
         self._announce(gpu.bus_id)
 
     def pause(self, seconds: float) -> None:

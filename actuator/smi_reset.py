@@ -14,17 +14,20 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from actuator.change_record import ChangeRecord
+from actuator.change_record import ChangeRecord, Direction
 from actuator.gpu_holders import gpu_holders, is_held
 from actuator.journal import Journal, JournalUnusable
-from actuator.mig_world import StepFailed
+from actuator.layout_steps import reach
+from actuator.mig_world import MigWorld, StepFailed
 from actuator.mode_reset import read_back
 from api.mig_mode_change import MigReset
 from base.errors import Transient
@@ -32,8 +35,9 @@ from base.process.orphans import OwnProcess
 from base.text.safe_text import short_line
 from discovery.driver_errors import MigChangeFailed
 from discovery.mig_state import MigGpu
-from discovery.nvml.changing.mig_changes import set_mig_mode
+from discovery.nvml.changing.mig_changes import set_mig_mode, take_back_mode
 from discovery.nvml.session import close_session
+from mig.gpu_layout import GpuLayout
 
 log = logging.getLogger(__name__)
 
@@ -80,70 +84,146 @@ class OneReset:
         return StepFailed("nvidia-smi reset the GPU without effect")
 
     def _note(self) -> None:
-        begun = msgspec.structs.replace(self.record, reset=True)
-        try:
-            self._journal.write(begun)
-        except JournalUnusable as error:
-            raise StepFailed(f"no reset that the journal does not have: {error}") from error
-        self.record = begun
+        (self.record,) = _begun(self._journal, [self.record])
 
 
-def reset_by_smi(
-    gpu: MigGpu,
-    root: Path,
-    note: Callable[[], None],
-    reopen: Callable[[], None],
-    *,
-    on: bool,
-    simulated: bool,
-) -> None:
-    """Ask for the mode and have nvidia-smi reset the GPU. ``root``: the host's.
+def _begun(journal: Journal, records: Sequence[ChangeRecord]) -> tuple[ChangeRecord, ...]:
+    """The entries with their reset, on the disk. Raises StepFailed."""
+    begun = tuple(msgspec.structs.replace(record, reset=True) for record in records)
+    try:
+        journal.write(*begun)
+    except JournalUnusable as error:
+        raise StepFailed(f"no reset that the journal does not have: {error}") from error
+    return begun
 
-    ``note`` is called once nothing but the reset is missing, and may raise StepFailed. There is no
-    session with the driver while nvidia-smi runs; ``reopen`` begins one. It has the time that the
-    worker has for a GPU: one that hangs is left alone, and so is its GPU. Raises StepFailed where
-    the mode does not hold afterwards; then it does not wait either, if the driver takes it back.
+
+def reset_together(
+    world: MigWorld,
+    journal: Journal,
+    records: Sequence[ChangeRecord],
+    reset: Callable[[Mapping[str, bool], Callable[[], None]], None],
+) -> tuple[ChangeRecord, ...]:
+    """Empty GPUs that can only be reset together, and have all of them reset for their new modes.
+
+    ``reset`` gets the mode by UUID, and what it calls before the reset. Gives the entries as each
+    GPU goes on by itself: all of them back, with the reason, where the reset did not bring a mode.
     """
-    folder = _driver_root(root)
-    if folder is None:
-        raise StepFailed(f"GPU {gpu.bus_id}: no {PROGRAM} on the host that could reset it")
+    noted = tuple(records)
+
+    def note() -> None:
+        nonlocal noted
+        noted = _begun(journal, noted)
+
     try:
-        if is_held(gpu, root, simulated=simulated):
-            held = gpu_holders(gpu, root, simulated=simulated)
-            why = f"GPU {gpu.bus_id}: nvidia-smi resets it once nobody has it open; {held}"
-            raise StepFailed(why, passes=True)
-        if set_mig_mode(gpu, on=on, may_wait=True):
-            read_back(gpu, reopen)  # the driver has reset it after all
-            return
-    except (OSError, Transient) as error:
-        raise StepFailed(f"GPU {gpu.bus_id}: {error}") from error
-    try:
-        note()
-    except StepFailed:
-        _take_back(gpu, on=on)
-        raise
-    close_session()
-    answer = run_smi(folder, ("--gpu-reset", "-i", gpu.bus_id), simulated=simulated)
-    log.info("MIG reset by nvidia-smi", extra={"bus_id": gpu.bus_id, "answer": answer})
-    try:
-        back = read_back(gpu, reopen)
+        for record in records:
+            _emptied(world, record)
+        reset({record.gpu: record.desired.mig for record in records}, note)
     except StepFailed as error:
-        raise StepFailed(f"{error}; {answer}") from error
-    if back.mode is None or back.mode.current != on:
-        _take_back(back, on=on)
-        hidden = f"; {gpu_holders(back, root, simulated=simulated)}" if " use" in answer else ""
-        raise StepFailed(f"GPU {gpu.bus_id}: {answer}{hidden}")
+        back, why = Direction.BACK, str(error)
+        return tuple(
+            msgspec.structs.replace(record, direction=back, reason=why) for record in noted
+        )
+    return noted
+
+
+def _emptied(world: MigWorld, record: ChangeRecord) -> None:
+    """Destroy what is on the GPU. Raises StepFailed where somebody uses it."""
+    if record.previous.mig and (why := reach(world, record.gpu, GpuLayout(mig=True))):
+        raise StepFailed(f"GPU {record.bus_id}: {why}")
+
+
+class GpuCalls(Protocol):
+    """The session with the driver."""
+
+    def turn_to(self, gpu: MigGpu) -> None:
+        """The calls that follow are for this GPU."""
+
+    def reopen_for(self, gpu: MigGpu) -> None:
+        """End the session, begin another, and turn to this GPU. Raises StepFailed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetBySmi:
+    """One reset of GPUs by nvidia-smi, for new modes. A :data:`actuator.mig_world.Reset`."""
+
+    modes: Sequence[tuple[MigGpu, bool]]
+    root: Path
+    """The host's."""
+    simulated: bool
+    calls: GpuCalls
+
+    def __call__(self, note: Callable[[], None]) -> None:
+        """Ask for the modes, and have the GPUs reset if nobody has one open.
+
+        ``note`` is called once nothing but the reset is missing. There is no session with the
+        driver while nvidia-smi runs. It has the time that the worker has for a GPU: one that hangs
+        is left alone, and so is its GPU. Raises StepFailed where a mode does not hold afterwards;
+        then it does not wait either, if the driver takes it back.
+        """
+        bus_ids = ",".join(gpu.bus_id for gpu, _ in self.modes)
+        folder = _driver_root(self.root)
+        if folder is None:
+            raise StepFailed(f"GPU {bus_ids}: no {PROGRAM} on the host that could reset it")
+        waiting: list[MigGpu] = []
+        try:
+            self._need_idle()
+            waiting.extend(gpu for gpu, on in self.modes if self._waits(gpu, on))
+            if waiting:
+                note()
+        except (OSError, Transient, StepFailed) as error:
+            self._take_back()
+            passes = isinstance(error, StepFailed) and error.passes
+            raise StepFailed(f"GPU {bus_ids}: {error}", passes=passes) from error
+        if waiting:
+            close_session()
+            answer = run_smi(folder, ("--gpu-reset", "-i", bus_ids), simulated=self.simulated)
+            log.info("MIG reset by nvidia-smi", extra={"bus_id": bus_ids, "answer": answer})
+            self._look(answer)
+
+    def _need_idle(self) -> None:
+        for gpu, _ in self.modes:
+            self.calls.turn_to(gpu)
+            if is_held(gpu, self.root, simulated=self.simulated):
+                held = gpu_holders(gpu, self.root, simulated=self.simulated)
+                why = f"nvidia-smi resets it once nobody has it open; {held}"
+                raise StepFailed(why, passes=True)
+
+    def _waits(self, gpu: MigGpu, on: bool) -> bool:
+        """Ask for the mode; whether it waits: the driver may reset the GPU after all."""
+        self.calls.turn_to(gpu)
+        if not set_mig_mode(gpu, on=on, may_wait=True):
+            return True
+        read_back(gpu, partial(self.calls.reopen_for, gpu))
+        return False
+
+    def _look(self, answer: str) -> None:
+        """Raises StepFailed where a GPU does not have its mode; no mode waits then."""
+        failures = []
+        for gpu, on in self.modes:
+            try:
+                back = read_back(gpu, partial(self.calls.reopen_for, gpu))
+            except StepFailed as error:
+                failures.append(f"{error}; {answer}")
+                continue
+            if back.mode is None or back.mode.current != on:
+                hidden = gpu_holders(back, self.root, simulated=self.simulated)
+                failures.append(f"GPU {gpu.bus_id}: {answer}" + f"; {hidden}" * (" use" in answer))
+        if failures:
+            self._take_back()
+            raise StepFailed(failures[0])
+
+    def _take_back(self) -> None:
+        """Let no mode wait; the way back of the change tries it again, and names one that does."""
+        for gpu, _ in self.modes:
+            with suppress(MigChangeFailed, StepFailed, Transient):
+                self.calls.turn_to(gpu)
+                take_back_mode(gpu)
 
 
 def _driver_root(root: Path) -> Path | None:
     """Where the driver is installed; the link to the program may be one below that root."""
     folders = (root / name for name in _DRIVER_ROOTS)
     return next((folder for folder in folders if os.path.lexists(folder / PROGRAM)), None)
-
-
-def _take_back(gpu: MigGpu, *, on: bool) -> None:
-    with suppress(MigChangeFailed):  # the way back of the change tries it again, and names it
-        set_mig_mode(gpu, on=not on)
 
 
 def run_smi(folder: Path, arguments: Sequence[str], *, simulated: bool) -> str:

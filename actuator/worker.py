@@ -112,6 +112,7 @@ def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
         strategy=request.strategy,
         as_is=request.as_is,
         modes=ModePermission(by=request.mode_change, fallback=request.fallback),
+        board=world,
     )
 
 

@@ -66,14 +66,14 @@ def test_a_gpu_on_nvswitches_is_reset_alone_where_fabric_manager_runs(
     _program(tmp_path, 1, "systemd")
     _program(tmp_path, 4711, program)
 
-    why = why_no_single_reset(tmp_path)
+    why = why_no_single_reset(tmp_path, simulated=False)
 
     assert (why == "") is is_alone
     assert is_alone or "Fabric Manager" in why
 
 
 def test_a_machine_that_shows_no_pci_is_not_kept_from_it(tmp_path: Path) -> None:
-    assert why_no_single_reset(tmp_path) == ""
+    assert why_no_single_reset(tmp_path, simulated=False) == ""
 
 
 # holders
