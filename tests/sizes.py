@@ -69,6 +69,7 @@ SLOW: Final = (
     "tests/actuator/test_killed_changes.py",
     "tests/actuator/test_killed_workers.py",
     "tests/actuator/test_restore.py::test_killed_at_any_effect_it_ends_in_the_verified_layout",
+    "tests/actuator/test_smi_reset.py::test_wherever_the_worker_is_killed_the_gpu_is_reset_once_at_most",
     "tests/actuator/test_socket_attacks.py::test_what_is_no_request_is_refused",
     "tests/actuator/test_socket_attacks.py::test_what_no_gpu_has_is_refused_by_the_planner",
     "tests/actuator/test_supervisor.py",
