@@ -176,7 +176,7 @@ class ResetBySmi:
             raise StepFailed(f"GPU {bus_ids}: {error}", passes=passes) from error
         if waiting:
             close_session()
-            answer = run_smi(folder, ("--gpu-reset", "-i", bus_ids), simulated=self.simulated)
+            answer = smi_answer(folder, ("--gpu-reset", "-i", bus_ids), simulated=self.simulated)
             log.info("MIG reset by nvidia-smi", extra={"bus_id": bus_ids, "answer": answer})
             self._look(answer)
 
@@ -226,7 +226,7 @@ def _driver_root(root: Path) -> Path | None:
     return next((folder for folder in folders if os.path.lexists(folder / PROGRAM)), None)
 
 
-def run_smi(folder: Path, arguments: Sequence[str], *, simulated: bool) -> str:
+def smi_answer(folder: Path, arguments: Sequence[str], *, simulated: bool) -> str:
     """How nvidia-smi of a driver root ended, and what it printed. Raises StepFailed."""
     chroot, program = ("", str(folder / PROGRAM)) if simulated else (str(folder), f"/{PROGRAM}")
     starter = (sys.executable, "-I", "-c", _STARTER, str(os.getpid()), chroot)

@@ -279,7 +279,7 @@ class DrawnModes:
                 patch.setattr(pynvml, name, worker.watched(name, getattr(pynvml, name)))
             patch.setattr(actuator.journal, "os", JournalOs(worker.effects))
             smi = worker.effects.counted("nvidia-smi", self._run_smi)
-            patch.setattr(actuator.smi_reset, "run_smi", smi)
+            patch.setattr(actuator.smi_reset, "smi_answer", smi)
             try:
                 return carry_out(order, lambda bus_id: self._on_call(bus_id, order))
             finally:

@@ -117,7 +117,9 @@ def _carry_out(order: Order, moment: int | None, results: Connection) -> None:
     effects = Effects(moment)
     for name in CALLS:
         setattr(pynvml, name, effects.counted(name, getattr(pynvml, name)))
-    vars(actuator.smi_reset)["run_smi"] = effects.counted("run_smi", actuator.smi_reset.run_smi)
+    vars(actuator.smi_reset)["smi_answer"] = effects.counted(
+        "smi_answer", actuator.smi_reset.smi_answer
+    )
     vars(actuator.journal)["os"] = JournalOs(effects)
     vars(actuator.nvml_world)["openers"] = lambda *_, **__: {}  # a look at all of /proc
     results.send((carry_out(order), tuple(effects.names)))

@@ -22,7 +22,7 @@ from actuator.change_record import ChangeRecord
 from actuator.journal import Journal, JournalUnusable
 from actuator.mode_reset import read_back
 from actuator.nvml_world import NvmlWorld
-from actuator.smi_reset import PROGRAM, run_smi
+from actuator.smi_reset import PROGRAM, smi_answer
 from actuator.worker_messages import ChangeRequest, Order
 from api.mig_mode_change import NO_FALLBACK, MigReset, ModeChange, ResetFallback
 from api.mig_outcome import Outcome
@@ -345,7 +345,7 @@ def test_wherever_the_worker_is_killed_the_gpu_is_reset_once_at_most(on: Simulat
     first = on.simulation.state
     names = killed_worker.run(replace(order, request=request)).effects
     ends = set()
-    for moment in range(2 * names.index("nvmlDeviceSetMigMode"), 2 * names.index("run_smi") + 4):
+    for moment in range(2 * names.index("nvmlDeviceSetMigMode"), 2 * names.index("smi_answer") + 4):
         on.simulation.edit(lambda _: first)
         shutil.rmtree(on.journal, ignore_errors=True)
 
@@ -359,7 +359,7 @@ def test_wherever_the_worker_is_killed_the_gpu_is_reset_once_at_most(on: Simulat
         assert on.simulation.state.gpus[OTHER] == first.gpus[OTHER]
         ends.add(current)
     assert ends == {True, False}
-    assert names.count("run_smi") == 1
+    assert names.count("smi_answer") == 1
 
 
 def test_one_that_hangs_makes_its_gpu_stuck_and_is_named(on: SimulatedNode) -> None:
@@ -390,7 +390,7 @@ def script(folder: Path, text: str) -> Path:
 def test_it_has_no_environment_and_what_it_prints_is_one_safe_line(tmp_path: Path) -> None:
     folder = script(tmp_path, r'/usr/bin/env; printf "%s|" "$@"; printf "\033[2Jno\n" >&2; exit 3')
 
-    answer = run_smi(folder, ("--gpu-reset", "-i", BUS_ID), simulated=True)
+    answer = smi_answer(folder, ("--gpu-reset", "-i", BUS_ID), simulated=True)
 
     assert answer.startswith(f"nvidia-smi --gpu-reset -i {BUS_ID} ended with 3: ")
     assert answer.endswith(rf"--gpu-reset|-i|{BUS_ID}|\x1b[2Jno")
@@ -400,7 +400,7 @@ def test_it_has_no_environment_and_what_it_prints_is_one_safe_line(tmp_path: Pat
 
 def test_it_is_started_in_the_drivers_own_root(tmp_path: Path) -> None:
     """Whose libraries are there and nowhere else; this one has none, so no shell either."""
-    answer = run_smi(script(tmp_path, "exit 0"), (), simulated=False)
+    answer = smi_answer(script(tmp_path, "exit 0"), (), simulated=False)
     expected = "No such file or directory" if os.geteuid() == 0 else "Operation not permitted"
     assert "ended with 1" in answer
     assert expected in answer
@@ -409,8 +409,8 @@ def test_it_is_started_in_the_drivers_own_root(tmp_path: Path) -> None:
 def test_it_ends_with_the_worker_that_waits_for_it(tmp_path: Path) -> None:
     """Else a later reset could hit what the next worker has made."""
     folder = script(tmp_path, f'echo $$ > "{tmp_path}/pid"; exec /bin/sleep 600')
-    call = f"run_smi(Path({str(folder)!r}), (), simulated=True)"
-    code = f"from pathlib import Path\nfrom actuator.smi_reset import run_smi\n{call}"
+    call = f"smi_answer(Path({str(folder)!r}), (), simulated=True)"
+    code = f"from pathlib import Path\nfrom actuator.smi_reset import smi_answer\n{call}"
     with subprocess.Popen([sys.executable, "-c", code], preexec_fn=end_with_parent()) as waiting:
         until(lambda: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text()))
         pid = int((tmp_path / "pid").read_text())
