@@ -21,20 +21,22 @@ from uuid import uuid4
 import msgspec
 
 from actuator.change_record import ChangeRecord, Direction, gpu_outcomes
-from actuator.fabric_manager import SharedResets, reset_together_for
+from actuator.fabric_manager import SharedResets
 from actuator.journal import Journal, JournalUnusable
 from actuator.layout_steps import empty, observed_gpu, reach
 from actuator.mig_world import MigWorld, StepFailed
-from actuator.mode_reset import waiting_mode
+from actuator.mode_reset import is_reset, waiting_mode
 from actuator.smi_reset import OneReset, reset_together
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
+from api.mig_mode_change import MigReset
 from api.mig_outcome import GpuOutcome, Outcome, joint_outcome, joint_reason
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import SETTLED_SECONDS
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
 from mig.mode_permission import NO_RESETS, ModePermission
-from mig.planner import MigPlan, MigRefusal, Obstacle, ObstacleKind, plan
+from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
+from mig.shared_reset import SharedReset
 from mig.users.device_users import UserKind
 
 log = logging.getLogger(__name__)
@@ -108,11 +110,14 @@ def apply(
     # the plan that was shown had no steps, so nobody was made to leave the GPUs
     if affected and as_is:
         raise StepFailed("the GPUs are not as they were when the plan was made; try again")
-    together = board and reset_together_for(board, seen, planned.steps, modes.fallback.reset)
-    if together and together.refusal:
-        needed = Obstacle(kind=ObstacleKind.RESET_NEEDED, gpu=None, detail=together.refusal)
-        refusal = MigRefusal(obstacles=(needed,))
-        return ChangeResult(outcome=Outcome.REFUSED, reason=needed.detail, refusal=refusal)
+    switched = {gpu.uuid for gpu in seen for step in planned.steps if is_reset(gpu, step)}
+    shared = SharedReset(
+        why=board.why_together() if board and switched else "",
+        is_allowed=modes.fallback.reset is MigReset.ALLOW,
+    )
+    if board and (refusal := shared.refusal(seen, switched, board.unread)):
+        reason = refusal.obstacles[0].detail
+        return ChangeResult(outcome=Outcome.REFUSED, reason=reason, refusal=refusal)
     kept = {uuid: planned.after[uuid] for uuid in desired.keys() - affected}
     # before the change begins, since it raises where another program changes MIG just now
     _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
@@ -129,7 +134,7 @@ def apply(
         change=change,
         modes=modes,
     )
-    if board and together:
+    if board and shared.why:
         records = reset_together(world, journal, records, board.reset_together)
     ended = [drive(world, journal, record) for record in records]
     return result_of(ended, desired.keys())

@@ -9,17 +9,12 @@ Guide, "Interoperability With Multi-Instance GPUs".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from actuator.mode_reset import is_reset
-from api.mig_mode_change import MigReset
 from discovery.host.device_files import proc_folder, process_name
 from discovery.host.pci import nv_switches
-from discovery.mig_state import MigGpu
-from mig.steps import MigStep
 
 FABRIC_MANAGER: Final = "nv-fabricmanager"
 _COMM_LENGTH: Final = 15
@@ -50,33 +45,6 @@ def why_no_single_reset(root: Path, *, simulated: bool) -> str:
     """
     alone = simulated or not nv_switches(root) or _runs(proc_folder(root))
     return "" if alone else _WHY_NOT
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """How the GPUs of a plan have to be reset that all need it in one command."""
-
-    refusal: str = ""
-    """Why they cannot be, with the GPUs that the request leaves out; empty where they can."""
-
-
-def reset_together_for(
-    board: SharedResets, gpus: Sequence[MigGpu], steps: Sequence[MigStep], reset: MigReset
-) -> Together | None:
-    """Whether a plan on these GPUs, all of the machine, needs one reset of them all; None if not.
-
-    That takes the permission, and another mode for each GPU: none is reset for another one's sake.
-    """
-    by_uuid = {gpu.uuid: gpu for gpu in gpus}
-    switched = {step.gpu for step in steps if is_reset(by_uuid[step.gpu], step)}
-    why = board.why_together() if switched else ""
-    if not why:
-        return None
-    others = [gpu.bus_id for gpu in gpus if gpu.uuid not in switched] + list(board.unread)
-    if not others and reset is MigReset.ALLOW:
-        return Together()
-    also = f" and request another mode of GPU {', '.join(others)} too" if others else ""
-    return Together(f"{why}, or allow mig-reset{also}")
 
 
 def _runs(proc: Path) -> bool:

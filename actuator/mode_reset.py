@@ -27,6 +27,7 @@ def is_reset(gpu: MigGpu, step: MigStep) -> bool:
     """Whether the driver resets the GPU for this step."""
     return (
         isinstance(step, SetMode)
+        and step.gpu == gpu.uuid
         and not gpu.resetless
         and gpu.mode is not None
         and gpu.mode.current != step.on

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from agent.layouts.layout_evaluator import LayoutInputs
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
-    from api.actuator.actuator_messages import GpuUser
+    from api.actuator.actuator_messages import UseAnswer
     from discovery.reader.device_reader import DeviceReader
     from kube.api import Api
     from kube.client import ApiClient
@@ -252,14 +252,14 @@ def layout_inputs(
         service_enabled=(root / MIG_MANAGER_SERVICE).is_symlink,
         program_name=_no_name if settings.simulate is not None else process_name,
         kubelet=functools.partial(_checkpoint, root),
-        openers=functools.partial(_gpu_users, settings.actuator_socket),
+        gpu_use=functools.partial(_gpu_use, settings.actuator_socket),
         enforce=_enforce(settings, root, reader, trigger)
         if settings.mig_mode == "enforce"
         else None,
     )
 
 
-def _gpu_users(socket: Path) -> tuple[GpuUser, ...]:
+def _gpu_use(socket: Path) -> UseAnswer | None:
     """Programs that have GPUs open, by the actuator; an older one does not know the question."""
     from api.actuator.actuator_client import STATE_SECONDS, ask_actuator
     from api.actuator.actuator_messages import UseAnswer, UseRequest
@@ -267,8 +267,8 @@ def _gpu_users(socket: Path) -> tuple[GpuUser, ...]:
     try:
         answer = ask_actuator(socket, UseRequest(), timeout_seconds=STATE_SECONDS)
     except GpuscapeError:
-        return ()  # it is asked for the change later, and its not answering reported then
-    return answer.users if isinstance(answer, UseAnswer) else ()
+        return None  # it is asked for the change later, and its not answering reported then
+    return answer if isinstance(answer, UseAnswer) else None
 
 
 def _no_name(_pid: int) -> str:

@@ -62,5 +62,7 @@ def command(load: Callable[[], ActuatorSettings]) -> None:
             supervised(
                 source, settings.journal, settings.change_deadline_seconds, settings.fallback
             ),
-            lambda asker: gpu_users(Path(source.host_root), simulated=simulated, asker=asker),
+            lambda asker: gpu_users(
+                Path(source.host_root), simulated=simulated, asker=asker, reset=settings.mig_reset
+            ),
         )

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from actuator.fabric_manager import why_no_single_reset
 from api.actuator.actuator_messages import MOST_USERS, GpuUser, UseAnswer
+from api.mig_mode_change import MigReset
 from discovery.host.device_files import (
     HARMLESS,
     ancestors,
@@ -21,11 +23,14 @@ from discovery.host.device_files import (
 )
 
 
-def gpu_users(root: Path, *, simulated: bool, asker: int) -> UseAnswer:
+def gpu_users(
+    root: Path, *, simulated: bool, asker: int, reset: MigReset = MigReset.OFF
+) -> UseAnswer:
     """Programs that have device files of GPUs open, each with each GPU, in order.
 
     ``root``: the host's; ``asker``: pid of the client, 0 if it is in another PID namespace. The
     client, its child processes, those of this process's pod and harmless programs are left out.
+    ``reset``: the actuator's setting.
     """
     proc = proc_folder(root)
     own_pod = pod_of_process("self", proc)
@@ -39,4 +44,9 @@ def gpu_users(root: Path, *, simulated: bool, asker: int) -> UseAnswer:
                     yield GpuUser(minor=minor, pid=pid, name=name, pod=pod)
 
     users = sorted(programs(), key=lambda user: (user.minor, user.pid))
-    return UseAnswer(users=tuple(users[:MOST_USERS]), more=max(0, len(users) - MOST_USERS))
+    return UseAnswer(
+        users=tuple(users[:MOST_USERS]),
+        more=max(0, len(users) - MOST_USERS),
+        together=why_no_single_reset(root, simulated=simulated),
+        may_reset=reset is MigReset.ALLOW,
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agent.layouts.desired_change import DesiredLayout
     from agent.layouts.enforced_layouts import EnforcePorts
     from agent.layouts.planned_request import PlannedRequest
-    from api.actuator.actuator_messages import GpuUser
+    from api.actuator.actuator_messages import UseAnswer
     from kubelet.devices_checkpoint import KubeletDevices
     from mig.configs.mig_configs import MigConfigs
     from mig.users.device_users import DeviceUsers
@@ -60,8 +60,8 @@ class LayoutInputs:
     kubelet: Callable[[], KubeletDevices | None] = lambda: None
     """Devices of pods by the kubelet's checkpoint; None where that cannot be read, and its
     pod-resources socket is believed. Raises BadInput."""
-    openers: Callable[[], Sequence[GpuUser]] = tuple
-    """Programs that have GPUs open, as the actuator sees them; empty where it cannot be asked."""
+    gpu_use: Callable[[], UseAnswer | None] = lambda: None
+    """Who has GPUs open and how they are reset, by the actuator; None where it cannot be asked."""
     enforce: EnforcePorts | None = None
     """Calls by which layouts are changed; None where they are only observed."""
 
@@ -168,6 +168,7 @@ class LayoutEvaluator:
     ) -> tuple[Evaluation, bool]:
         """The evaluation by these readings, and whether a program that is no pod's uses a GPU."""
         from agent.layouts.planned_request import OBSERVED, plan_request
+        from mig.shared_reset import ONE_BY_ONE, SharedReset
         from mig.users.device_users import all_users
         from mig.users.process_users import openers_of_nobody, programs_of_nobody
 
@@ -179,7 +180,7 @@ class LayoutEvaluator:
         programs = programs_of_nobody(gpus, pods, self._inputs.program_name)
         is_used, users = any(programs.values()), all_users(pods, programs)
 
-        def plan_with(users: DeviceUsers) -> PlannedRequest:
+        def plan_with(users: DeviceUsers, shared: SharedReset = ONE_BY_ONE) -> PlannedRequest:
             return plan_request(
                 request,
                 readings,
@@ -188,14 +189,17 @@ class LayoutEvaluator:
                 self._inputs.strategy,
                 next_step=next_step,
                 mode_change=self._inputs.mode_change,
+                shared=shared,
             )
 
         planned = plan_with(users)
         if enforced and planned.layouts is not None and planned.layouts.sets_modes:
             # only now: the actuator scans all open files of the node for this
-            openers = openers_of_nobody(gpus, self._inputs.openers())
+            use = self._inputs.gpu_use()
+            openers = openers_of_nobody(gpus, () if use is None else use.users)
             is_used, users = is_used or any(openers.values()), all_users(users, openers)
-            planned = plan_with(users)
+            shared = use and SharedReset(why=use.together, is_allowed=use.may_reset)
+            planned = plan_with(users, shared or ONE_BY_ONE)
         desired = self._desired((request, configs), planned, pods, facts.changes)
         return Evaluation(status=planned.status, desired=desired), is_used
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from agent.layouts.layout_request import LayoutRequest
@@ -41,6 +41,7 @@ from mig.gpu_plan import GpuPlan, InstanceAction
 from mig.mode_permission import ModePermission
 from mig.planned_layouts import PlannedLayouts, planned_layouts
 from mig.planner import MigPlan, Obstacle, joint_command
+from mig.shared_reset import ONE_BY_ONE, SharedReset
 from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 
 OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan on the node"
@@ -66,13 +67,15 @@ def plan_request(
     *,
     next_step: str = OBSERVED,
     mode_change: ModeChange = ModeChange.OFF,
+    shared: SharedReset = ONE_BY_ONE,
 ) -> PlannedRequest:
     """Status and plan of a request, by these readings.
 
     ``configs``: those of the configured file, None for the default ones of these GPUs; ``users``:
     pods, and programs that are no pod's; ``strategy``: the device plugin's, None where it is not
     known; ``next_step``: what a plan's reason says of who carries it out, or what keeps it;
-    ``mode_change``: what may be done about modes that need a reset, where the Node does not say.
+    ``mode_change``: what may be done about modes that need a reset, where the Node does not say;
+    ``shared``: whether GPUs are reset together.
     """
     unread = [reading.bus_id for reading in readings if isinstance(reading, UnreadMigGpu)]
     gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
@@ -88,6 +91,9 @@ def plan_request(
         return PlannedRequest(status=status(request, MigPhase.REFUSED, str(error)))
     modes = ModePermission(by=mode_change)
     planned = planned_layouts(gpus, layouts, users, strategy=strategy, modes=modes)
+    switched = {gpu.uuid for gpu in planned.resets}
+    if refusal := shared.refusal(gpus, switched, unread):
+        planned = replace(planned, plan_or_refusal=refusal)
     return PlannedRequest(status=_planned_status(request, planned, next_step), layouts=planned)
 
 

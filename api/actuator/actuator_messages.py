@@ -247,6 +247,10 @@ class UseAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="use
     users: tuple[GpuUser, ...] = ()
     more: int = 0
     """Number of further programs, which ``users`` has no room for."""
+    together: str = ""
+    """Why no GPU can be reset alone, but all of them in one command; empty where each one can."""
+    may_reset: bool = False
+    """Whether nvidia-smi may make that reset."""
 
 
 ActuatorAnswer = StateAnswer | UseAnswer | ChangeAnswer | RefusalAnswer

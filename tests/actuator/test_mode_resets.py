@@ -13,9 +13,11 @@ from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import MOST_NAMED, NOBODY, gpu_holders
 from actuator.mig_world import StepFailed
 from actuator.mode_reset import BACK_SECONDS, is_reset, read_back
+from actuator.service.actuator_settings import ActuatorSettings
+from actuator.service.gpu_users import gpu_users
 from actuator.service.supervised_changes import change_request
 from api.actuator.actuator_messages import ApplyRequest, RequestedLayout
-from api.mig_mode_change import MigReset, ModeChange, ResetFallback
+from api.mig_mode_change import NO_FALLBACK, MigReboot, MigReset, ModeChange, ResetFallback
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from discovery.nvml.mig_gpu import read_mig_gpu
@@ -206,6 +208,25 @@ def test_another_gpu_in_its_place_is_no_success(on: SimulatedNode) -> None:
 
 
 # the request
+
+
+def test_what_may_follow_without_the_drivers_reset_is_in_the_actuators_settings() -> None:
+    settings = ActuatorSettings(mig_reset=MigReset.ALLOW, mig_reboot=MigReboot.SENTINEL)
+    assert ActuatorSettings().fallback == NO_FALLBACK
+    assert settings.fallback == ResetFallback(reset=MigReset.ALLOW, reboot=MigReboot.SENTINEL)
+
+
+@pytest.mark.parametrize(("reset", "is_allowed"), [(MigReset.OFF, False), (MigReset.ALLOW, True)])
+def test_clients_are_told_how_gpus_are_reset_before_they_request_a_change(
+    tmp_path: Path, reset: MigReset, is_allowed: bool
+) -> None:
+    _function(tmp_path, "0000:07:00.0", "0x10de", "0x068000")
+    _program(tmp_path, 1, "systemd")
+
+    found = gpu_users(tmp_path, simulated=False, asker=0, reset=reset)
+
+    assert "Fabric Manager" in found.together
+    assert found.may_reset is is_allowed
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from api.actuator.actuator_messages import (
     RefusalAnswer,
     StateAnswer,
     StateRequest,
+    UseAnswer,
 )
 from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
@@ -76,6 +77,7 @@ class EnforcingScene:
         self.ids = count(1)
         self.load = "boot-1"
         self.openers: tuple[GpuUser, ...] = ()
+        self.together = ""
         """Who has GPUs open, as the actuator says."""
         self.wait_seconds = math.inf
         self.waits = False
@@ -114,7 +116,7 @@ class EnforcingScene:
                     [build.gpu(0, bus_id=SPLIT.bus_id, uuid=SPLIT.uuid, mig=build.SPLIT)]
                 ),
                 strategy=self.strategy,
-                openers=lambda: self.openers,
+                gpu_use=lambda: UseAnswer(users=self.openers, together=self.together),
                 kubelet=lambda: self.kubelet,
                 enforce=self.ports,
             ),
@@ -947,6 +949,23 @@ def test_a_program_that_only_has_the_gpu_open_is_named_where_the_mode_is_to_chan
     scene.openers = ()
     scene.run(60)
     assert scene.request.programs == ()
+
+
+def test_gpus_that_the_actuator_can_only_reset_together_are_requested_together_or_not_at_all(
+    scene: EnforcingScene,
+) -> None:
+    """Before a slot is given and anybody drained; once each can be reset alone it goes on."""
+    off = mig_gpu("a100-sxm4-40gb", mode=Mode(current=False, pending=False))
+    scene.gpu = replace(off, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id, minor=3)
+    scene.together = "no Fabric Manager"
+    scene.node[keys.MIG_MODE_CHANGE] = "driver"
+    scene.ask('{"0": "on"}')
+    status = scene.run()
+    assert (status.phase, scene.request) == ("refused", None)
+    assert "no Fabric Manager, or allow mig-reset" in status.reason
+    scene.together = ""
+    scene.run(600)
+    assert scene.request is not None
 
 
 def test_a_program_that_only_has_the_gpu_open_is_in_no_way_of_instances(

@@ -19,7 +19,7 @@ from agent.layouts.layout_evaluator import (
     NodeFacts,
 )
 from agent.layouts.layout_request import LayoutRequest
-from api.actuator.actuator_messages import GpuUser, StateAnswer
+from api.actuator.actuator_messages import GpuUser, StateAnswer, UseAnswer
 from api.mig_status_annotation import RequestSource
 from base.errors import BadInput
 from discovery.driver_errors import ReaderGone, Released
@@ -88,7 +88,7 @@ class EvaluatedNode:
                 snapshot=lambda: self.facts.snapshot,
                 configs=lambda: _given(self.configs),
                 kubelet=lambda: _given(self.kubelet),
-                openers=lambda: self.openers,
+                gpu_use=lambda: UseAnswer(users=self.openers),
                 enforce=self.enforce,
             )
         )

@@ -16,7 +16,9 @@ from api import keys
 from api.actuator.actuator_messages import ApplyRequest, decode_request, encode_message
 from api.mig_mode_change import ModeChange
 from api.mig_status_annotation import RequestSource
+from discovery.mig_state import UnreadMigGpu
 from discovery.model import Mode
+from mig.shared_reset import ONE_BY_ONE, SharedReset
 from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.mig.naive_gpu import mig_gpu
 
@@ -32,10 +34,12 @@ def planned(
     annotated: str | None,
     setting: ModeChange = ModeChange.OFF,
     layout: str = '{"0": {"1g.5gb": 7}}',
+    shared: SharedReset = ONE_BY_ONE,
 ) -> PlannedRequest:
     """What is planned for a layout on the Node."""
     request = LayoutRequest(source=RequestSource.ANNOTATION, text=layout, mode_change=annotated)
-    return plan_request(request, (GPU, SPLIT), None, USERS, None, mode_change=setting)
+    gpus = (GPU, SPLIT)
+    return plan_request(request, gpus, None, USERS, None, mode_change=setting, shared=shared)
 
 
 def change(plan: PlannedRequest) -> DesiredChange:
@@ -93,6 +97,43 @@ def test_the_actuator_gets_the_permission_where_a_gpu_is_reset_alone() -> None:
     assert isinstance(known, ApplyRequest)
     assert known.mode_change == "driver"
     assert "mode_change" not in msgspec.json.decode(without)
+
+
+ALL = '{"0": {"1g.5gb": 7}, "1": "off"}'
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_allowed", "phase", "words"),
+    [
+        ('{"0": {"1g.5gb": 7}}', True, "refused", f"another mode of GPU {SPLIT.bus_id} too"),
+        ('{"0": {"1g.5gb": 7}}', False, "refused", f"another mode of GPU {SPLIT.bus_id} too"),
+        (ALL, False, "refused", "no Fabric Manager, or allow mig-reset"),
+        (ALL, True, "planned", "the driver resets GPU 0, 1"),
+        ('{"1": {"2g.10gb": 1}}', False, "planned", ""),
+    ],
+)
+def test_gpus_that_are_reset_together_are_requested_together_or_refused_before_a_drain(
+    layout: str, is_allowed: bool, phase: str, words: str
+) -> None:
+    """The sentence names the others; a layout without a reset is nobody else's matter."""
+    shared = SharedReset(why="no Fabric Manager", is_allowed=is_allowed)
+
+    found = planned("driver", layout=layout, shared=shared).status
+
+    assert found.phase == phase
+    assert words in found.reason
+
+
+def test_a_gpu_that_cannot_be_read_is_one_of_the_others() -> None:
+    unread = UnreadMigGpu(bus_id="0000:99:00.0", gaps=())
+    request = LayoutRequest(
+        source=RequestSource.ANNOTATION, text='{"0": {"1g.5gb": 7}}', mode_change="driver"
+    )
+    shared = SharedReset(why="no Fabric Manager", is_allowed=True)
+
+    found = plan_request(request, (GPU, unread), None, USERS, None, shared=shared).status
+
+    assert (found.phase, "0000:99:00.0" in found.reason) == ("refused", True)
 
 
 def metadata(mode_change: str | None, **labels: str) -> dict[str, Any]:
