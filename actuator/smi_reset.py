@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from base.process.orphans import OwnProcess
 from base.text.safe_text import short_line
 from discovery.driver_errors import MigChangeFailed
 from discovery.mig_state import MigGpu
-from discovery.nvml.changing.mig_changes import set_mig_mode, take_back_mode
+from discovery.nvml.changing.mig_changes import set_mig_mode
 from discovery.nvml.session import close_session
 from mig.gpu_layout import GpuLayout
 
@@ -158,7 +157,7 @@ class ResetBySmi:
         ``note`` is called once nothing but the reset is missing. There is no session with the
         driver while nvidia-smi runs. It has the time that the worker has for a GPU: one that hangs
         is left alone, and so is its GPU. Raises StepFailed where a mode does not hold afterwards;
-        then it does not wait either, if the driver takes it back.
+        it may wait then, and the way back of the change takes it back.
         """
         bus_ids = ",".join(gpu.bus_id for gpu, _ in self.modes)
         folder = _driver_root(self.root)
@@ -171,8 +170,7 @@ class ResetBySmi:
             if waiting:
                 note()
         except (OSError, Transient, StepFailed) as error:
-            self._take_back()
-            passes = isinstance(error, StepFailed) and error.passes
+            passes = isinstance(error, StepFailed | MigChangeFailed) and error.passes
             raise StepFailed(f"GPU {bus_ids}: {error}", passes=passes) from error
         if waiting:
             close_session()
@@ -197,7 +195,7 @@ class ResetBySmi:
         return False
 
     def _look(self, answer: str) -> None:
-        """Raises StepFailed where a GPU does not have its mode; no mode waits then."""
+        """Raises StepFailed where a GPU does not have its mode."""
         failures = []
         for gpu, on in self.modes:
             try:
@@ -209,15 +207,7 @@ class ResetBySmi:
                 hidden = gpu_holders(back, self.root, simulated=self.simulated)
                 failures.append(f"GPU {gpu.bus_id}: {answer}" + f"; {hidden}" * (" use" in answer))
         if failures:
-            self._take_back()
             raise StepFailed(failures[0])
-
-    def _take_back(self) -> None:
-        """Let no mode wait; the way back of the change tries it again, and names one that does."""
-        for gpu, _ in self.modes:
-            with suppress(MigChangeFailed, StepFailed, Transient):
-                self.calls.turn_to(gpu)
-                take_back_mode(gpu)
 
 
 def _driver_root(root: Path) -> Path | None:
@@ -227,7 +217,7 @@ def _driver_root(root: Path) -> Path | None:
 
 
 def smi_answer(folder: Path, arguments: Sequence[str], *, simulated: bool) -> str:
-    """How nvidia-smi of a driver root ended, and what it printed. Raises StepFailed."""
+    """How nvidia-smi of a driver root ended, and what it printed, in words."""
     chroot, program = ("", str(folder / PROGRAM)) if simulated else (str(folder), f"/{PROGRAM}")
     starter = (sys.executable, "-I", "-c", _STARTER, str(os.getpid()), chroot)
     try:
@@ -240,7 +230,7 @@ def smi_answer(folder: Path, arguments: Sequence[str], *, simulated: bool) -> st
             start_new_session=True,
         )
     except OSError as error:
-        raise StepFailed(f"nvidia-smi cannot be started: {error.strerror or error}") from error
+        return f"nvidia-smi cannot be started: {error.strerror or error}"
     output, _ = process.communicate()
     text = short_line(output.decode("utf-8", "replace"), MOST_OUTPUT)
     return f"nvidia-smi {' '.join(arguments)} ended with {process.returncode}: {text}"

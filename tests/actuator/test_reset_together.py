@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+
 import msgspec
 import pynvml as nv
 import pytest
 from msgspec.structs import replace
 
+import actuator.journal
 import actuator.nvml_world
 import actuator.smi_reset
-from actuator.change import ChangeResult, apply, begin
+from actuator.change import ChangeResult, apply, begin, resume
 from actuator.journal import Journal
 from actuator.nvml_world import NvmlWorld
 from api.mig_mode_change import MigReset, ModeChange, ResetFallback
 from api.mig_outcome import Outcome
 from discovery.nvml.session import close_session
-from mig.gpu_layout import MIG_OFF, GpuLayout, has_layout
+from mig.gpu_layout import MIG_OFF, GpuLayout, has_layout, layout_from_counts
 from mig.mode_permission import ModePermission
 from simulator.simulation import Return
+from tests.actuator import killed_worker
 from tests.actuator.simulated_node import SimulatedNode
 from tests.actuator.test_smi_reset import (  # noqa: F401  # two are fixtures
     ALLOWED,
@@ -181,3 +187,58 @@ def test_a_board_with_fabric_manager_is_reset_one_by_one(
     result = changed_together(on, 0)
 
     assert (result.outcome, resets_of(on)) == (Outcome.APPLIED, [1, 0])
+
+
+class _Killed(BaseException):
+    """SIGKILL of the worker: nothing catches it."""
+
+
+def _die() -> None:
+    raise _Killed
+
+
+def _killed_at(
+    board: SimulatedNode, moment: int, desired: Mapping[str, GpuLayout]
+) -> tuple[str, ...]:
+    """Names of the effects of a worker that dies at a moment, or of one that ends."""
+    effects = killed_worker.Effects(moment, _die)
+    modes = ModePermission(by=ModeChange.DRIVER, fallback=ALLOWED)
+    answer = effects.counted("smi_answer", actuator.smi_reset.smi_answer)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in killed_worker.CALLS:
+            patch.setattr(nv, name, effects.counted(name, getattr(nv, name)))
+        patch.setattr(actuator.smi_reset, "smi_answer", answer)
+        patch.setattr(actuator.journal, "os", killed_worker.JournalOs(effects))
+        with (
+            suppress(_Killed),
+            board.simulation,
+            Journal(board.journal) as journal,
+            NvmlWorld(board.start) as world,
+        ):
+            apply(world, journal, desired, origin="a test", modes=modes, board=world)
+    return tuple(effects.names)
+
+
+def test_wherever_the_worker_is_killed_a_board_is_reset_once_at_most(
+    board: SimulatedNode,
+) -> None:
+    """Each GPU has the desired layout or the previous one, and no mode waits."""
+    layout = layout_from_counts({"7g.40gb": 1})
+    desired = {gpu.uuid: layout for gpu in board.gpus()}
+    first = board.simulation.state
+    names = _killed_at(board, -1, desired)
+    ends = set()
+    for moment in range(2 * names.index("nvmlDeviceSetMigMode"), 2 * names.index("smi_answer") + 6):
+        board.simulation.edit(lambda _: first)
+        shutil.rmtree(board.journal, ignore_errors=True)
+
+        _killed_at(board, moment, desired)
+        with board.simulation, Journal(board.journal) as journal, NvmlWorld(board.start) as world:
+            resume(world, journal)
+
+        assert all(mode == waiting for mode, waiting in modes_of(board))
+        assert max(resets_of(board)) <= 1
+        assert unended(board) == ()
+        ends.add(tuple(has_layout(gpu, layout) for gpu in board.gpus()))
+    assert ends == {(False, False), (True, True)}
+    assert names.count("smi_answer") == 1

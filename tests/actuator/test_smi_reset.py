@@ -4,6 +4,7 @@ only where that is allowed."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -256,6 +257,20 @@ def test_a_host_without_the_program_is_as_before(tmp_path: Path) -> None:
 
     assert (result.outcome, mode(on)) == (Outcome.ROLLED_BACK, (False, False))
     assert f"no {PROGRAM}" in result.reason
+
+
+def test_a_host_that_can_start_no_process_is_as_before(
+    on: SimulatedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(actuator.smi_reset, "OwnProcess", none_left)
+
+    result = changed(on)
+
+    assert (result.outcome, mode(on), unended(on)) == (Outcome.ROLLED_BACK, (False, False), ())
+    assert "cannot be started: Resource temporarily unavailable" in result.reason
 
 
 # once

@@ -86,13 +86,6 @@ def set_mig_mode(gpu: MigGpu, *, on: bool, may_wait: bool = False) -> bool:
     return True
 
 
-def take_back_mode(gpu: MigGpu) -> None:
-    """Let no other mode wait than the one that holds. Raises MigChangeFailed."""
-    now = _read_mode(gpu)
-    if now.current != now.pending:
-        set_mig_mode(gpu, on=now.current)
-
-
 def create_gpu_instance(gpu: MigGpu, profile: MigProfile, start: int) -> None:
     """Make an instance of one of the GPU's profiles at this memory unit. Raises MigChangeFailed."""
     place = pynvml.c_nvmlGpuInstancePlacement_t(start, profile.size)
