@@ -414,9 +414,11 @@ def test_it_has_no_environment_and_what_it_prints_is_one_safe_line(tmp_path: Pat
 
 
 def test_it_is_started_in_the_drivers_own_root(tmp_path: Path) -> None:
-    """Whose libraries are there and nowhere else; this one has none, so no shell either."""
-    answer = smi_answer(script(tmp_path, "exit 0"), (), simulated=False)
-    expected = "No such file or directory" if os.geteuid() == 0 else "Operation not permitted"
+    """Whose libraries are there and nowhere else; the program of this one may not be run."""
+    folder = script(tmp_path, "exit 0")
+    (folder / PROGRAM).chmod(0o644)
+    answer = smi_answer(folder, (), simulated=False)
+    expected = "Permission denied" if os.geteuid() == 0 else "Operation not permitted"
     assert "ended with 1" in answer
     assert expected in answer
 
