@@ -23,8 +23,9 @@ Examples:
 def command(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
-    Commands, options, simulated machines and files are completed. The script asks gpuscape
-    itself, so it stays right when gpuscape is upgraded.
+    Commands, options, simulated machines, files, and names of Nodes are completed; the last if
+    the cluster of your kubeconfig answers within a second. The script asks gpuscape itself, so it
+    stays right when gpuscape is upgraded.
     """
     complete = get_completion_class(shell)
     if complete is None:  # click dropped a shell that we promise

@@ -17,6 +17,7 @@ from cli.failures import REFUSED, UNFINISHED, CommandFailure
 from cli.mig.cluster.change_facts_reader import ChangeFactsReader
 from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.mig.cluster.coordinator_notes import namespace_option
+from cli.mig.cluster.node_completion import complete_nodes
 from cli.options import Load
 from fleet.stages.cancellation import Cancellation, CancelVerdict, cancellation, remaining
 from kube.api import NODES, Api
@@ -87,7 +88,7 @@ Exit codes:
   5  refused, and nothing was changed: the fleet policy, or a missing right
   7  written, and not all was over within --timeout: run it again, or see gpuscape mig why"""
 )
-@click.argument("node", metavar="NODE")
+@click.argument("node", metavar="NODE", shell_complete=complete_nodes)
 @click.option("--dry-run", is_flag=True, help="Have the API server try the write; write nothing.")
 @click.option(
     "--timeout",

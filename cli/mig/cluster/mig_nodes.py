@@ -31,6 +31,7 @@ from cli.mig.cluster.layout_tables import (
     layout_table,
     node_layout_document,
 )
+from cli.mig.cluster.node_completion import complete_nodes
 from cli.options import Load
 from cli.terminal import Styled
 from fleet.status.coordinator_view import CoordinatorView, read_coordinator
@@ -86,7 +87,7 @@ Exit codes:
   2  bad input, a node that is not there
   4  the cluster could not be read"""
 )
-@click.argument("names", metavar="[NODE]...", nargs=-1)
+@click.argument("names", metavar="[NODE]...", nargs=-1, shell_complete=complete_nodes)
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Nodes with these labels.")
 @click.option("--unsettled", is_flag=True, help="Only nodes without their desired layout.")
 @click.option("--watch", is_flag=True, help="Then a line for each change, until Ctrl-C.")

@@ -12,6 +12,7 @@ from cli import options, terminal
 from cli.mig.cluster.change_facts_reader import ChangeFactsReader
 from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.mig.cluster.coordinator_notes import namespace_option
+from cli.mig.cluster.node_completion import complete_nodes
 from cli.mig.cluster.stage_text import stage_table, stages_document, standing_notes
 from cli.options import Load
 from fleet.stages.layout_stages import layout_stages
@@ -61,7 +62,7 @@ Exit codes:
   2  bad input, a node that is not there
   4  the cluster could not be read"""
 )
-@click.argument("node", metavar="NODE")
+@click.argument("node", metavar="NODE", shell_complete=complete_nodes)
 @click.option("--exit-code", is_flag=True, help="End with 1 if the node lacks its layout.")
 @namespace_option
 @options.output("table", "json", "yaml")
