@@ -8,23 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
-from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
 from fleet.change_effects import EvaluateDrain, EvictDeviceUsers, NodeWrite, PatchNode, WriteRecord
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_pod import DrainPod
 from fleet.drain.gpu_usage import GpuUsage
 from fleet.mig_change import ChangeView, next_effect
-from fleet.mig_node import MigNode
-from fleet.rollback_record import RollbackRecord
-from fleet.rollout_settings import GUARD, USAGE_SECONDS, RolloutSettings
-from fleet.slot_lease import SlotLease
+from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
+from tests.fleet.cordoned_node import NOW, REQUEST, cordoned_view
 
-REQUEST = f"{1:016x}"
-NOW = 1_800_000_000
 TERMS = RolloutSettings()
 DEADLINE = int(TERMS.evictions.deadline_seconds)
 USER = DrainPod.owned(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
@@ -39,35 +33,16 @@ def view(
     held_for: int = 0,
 ) -> ChangeView:
     """A cordoned node of which one pod is to leave. All times are seconds before now."""
-    permit = MigPermitAnnotation(v=2, request=REQUEST, phase=PermitPhase.CORDONED, owns_cordon=True)
-    node = MigNode(
-        name="n",
-        rollout="annotation:x",
-        uid="u",
-        version="7",
-        unschedulable=True,
-        request=MigRequestAnnotation(v=2, request=REQUEST, plan=REQUEST, gpus=(0,), pods=("aaaa",)),
-        status=MigStatusAnnotation(v=2, phase="waiting", request=REQUEST),
-        permit=permit,
-        permit_text=encode(permit),
-        guards=(GUARD, GUARD),
-    )
-    record = RollbackRecord(
-        v=2,
-        node="n",
-        uid="u",
-        request=REQUEST,
-        taken_at=NOW - 2000,
-        cordon=True,
-        drain="evict",
-        cordoned_at=NOW - (held_for or drained_for + 10),
-        drain_at=NOW - drained_for if drained_for else 0,
-    )
     plan = DrainPlan(evict=(USER,)) if drain_plan is None else drain_plan
-    return ChangeView(
-        record=record,
-        slot=SlotLease(number=0, version="1"),
-        node=node,
+    return cordoned_view(
+        request={"pods": ("aaaa",)},
+        node={"status": MigStatusAnnotation(v=2, phase="waiting", request=REQUEST)},
+        record={
+            "taken_at": NOW - 2000,
+            "drain": "evict",
+            "cordoned_at": NOW - (held_for or drained_for + 10),
+            "drain_at": NOW - drained_for if drained_for else 0,
+        },
         usage=GpuUsage(read_at=NOW - 1, held=frozenset({"aaaa"})),
         drain_plan=replace(plan, evaluated_at=NOW - evaluated_for),
     )

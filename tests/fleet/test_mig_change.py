@@ -38,9 +38,9 @@ from fleet.rollout_settings import GUARD, PAUSED, USAGE_SECONDS, RolloutSettings
 from fleet.slot_lease import PARKING, SlotLease
 from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
+from tests.fleet.cordoned_node import NOW, REQUEST, cordoned_view
 
-R, OTHER = f"{1:016x}", f"{2:016x}"
-NOW = 1_800_000_000
+R, OTHER = REQUEST, f"{2:016x}"
 TERMS = RolloutSettings()
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 SLOT = SlotLease(number=0, version="1")
@@ -387,35 +387,20 @@ def test_a_kubelets_pod_without_a_device_yet_is_in_the_way() -> None:
 
 def paused_view(*pods: GpuPod, cordoned_at: int = NOW - 60) -> ChangeView:
     """A change of modes behind its cordon, whose two clients of the GPUs are paused."""
-    request = MigRequestAnnotation(v=2, request=R, plan=R, gpus=(0,), modes=True)
-    permit = MigPermitAnnotation(v=2, request=R, phase=PermitPhase.CORDONED, owns_cordon=True)
-    node = MigNode(
-        name="n",
-        rollout="annotation:x",
-        uid="u",
-        version="7",
-        unschedulable=True,
-        request=request,
-        permit=permit,
-        permit_text=encode(permit),
-        cordoned_for=R,
-        guards=(GUARD, GUARD),
-        deploy=((EXPORTER, PAUSED), (PLUGIN, PAUSED)),
+    return cordoned_view(
+        request={"modes": True},
+        node={"cordoned_for": R, "deploy": ((EXPORTER, PAUSED), (PLUGIN, PAUSED))},
+        record={
+            "rollout": "annotation:x",
+            "taken_at": cordoned_at,
+            "cordoned_at": cordoned_at,
+            "proceed_at": NOW - 1,
+            "guards": dict.fromkeys(names.SCALE_DOWN_GUARDS),
+            "labels": {EXPORTER: "true", PLUGIN: "true"},
+        },
+        pods=pods,
+        usage=usage(),
     )
-    record = RollbackRecord(
-        v=2,
-        node="n",
-        uid="u",
-        request=R,
-        rollout="annotation:x",
-        taken_at=cordoned_at,
-        cordoned_at=cordoned_at,
-        proceed_at=NOW - 1,
-        cordon=True,
-        guards=dict.fromkeys(names.SCALE_DOWN_GUARDS),
-        labels={EXPORTER: "true", PLUGIN: "true"},
-    )
-    return ChangeView(record=record, slot=SLOT, node=node, pods=pods, usage=usage())
 
 
 def client(paused_by: str) -> GpuPod:
