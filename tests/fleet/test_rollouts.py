@@ -291,6 +291,26 @@ def test_a_held_node_stays_cordoned_without_a_slot_until_its_agent_says_another_
     assert_clean(cluster)
 
 
+def test_a_stuck_node_that_an_admin_keeps_cordoned_takes_another_layout_behind_its_cordon() -> None:
+    """As the runbook says: a new request alone would have it uncordoned."""
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.agents["n0"].ends = ["stuck"]
+    cluster.wish("sevenths")
+    cluster.pass_until(lambda: cluster.agents["n0"].layout == "none", within=300)
+    cluster.annotate("n0", keep_cordoned="")
+    cordoned = set()
+
+    def rests() -> bool:
+        cordoned.add(cluster.is_cordoned("n0"))
+        return is_at_rest(cluster, "halves")
+
+    cluster.wish("halves")
+    cluster.pass_until(rests, within=600)
+
+    assert cordoned == {True}
+    assert_clean(cluster, "n0")
+
+
 def test_a_change_without_an_end_frees_its_slot_and_is_undone_when_the_end_is_told() -> None:
     terms = RolloutSettings(slots=1, canary_seconds=10, end_seconds=200)
     cluster = Cluster(nodes=2, terms=terms)
