@@ -18,15 +18,6 @@ from placement.best_effort import LOST, Odds
 from placement.grade import Grades
 from placement.kubelet_model import KubeletModel, Policies
 from placement.masks import members, union
-from placement.score import (
-    BROKEN,
-    FILLED,
-    KEPT_WHOLE,
-    MOST_KEPT,
-    Aims,
-    relative_speed,
-    score,
-)
 from placement.shape import Shape
 from placement.speed import HUNDREDTHS, SetSpeeds
 from placement.workspace import TooMuchWork, Workspace
@@ -58,20 +49,22 @@ Later = Callable[[Callable[[], object]], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementOutcome:
-    """Outcome of a request on a node with these free GPUs: likely sets, and a score."""
+    """Outcome of a request on a node with these free GPUs: likely sets, and what they are worth."""
 
     sets: Odds
     """All GPUs that the pod's containers get together; empty where they are too few."""
     reported: Odds
     """Sets that the kubelet will report: without the GPUs that only ended init containers had."""
-    score: int
-    """Higher is better; it compares across classes, as if no class of the same product had faster
-    sets than this one. 0 where the request cannot be met."""
+    taken: int = 0
+    """Percent of the odds that the node takes the pod and does not refuse it, at least 1; 0 where
+    the request cannot be met."""
     speed: int = 0
     """Expected speed of the slowest container with several GPUs, in hundredths of a GB/s
     (:meth:`SetSpeeds.speed`)."""
     gbps: float = 0.0
     """Expected speed in GB/s."""
+    cost: int = 0
+    """Expected loss of other pods, in hundredths of a GPU."""
     kept: float = 0.0
     """Expected worth of what is left for others at once, in GPUs."""
     linked: float = 0.0
@@ -94,8 +87,8 @@ class PlacementOutcome:
         return float(self.sets.get(LOST, 0))
 
 
-GIVEN_UP = PlacementOutcome(sets={}, reported={}, score=0, given_up=True)
-_NO_SETS = PlacementOutcome(sets={}, reported={}, score=0)
+GIVEN_UP = PlacementOutcome(sets={}, reported={}, given_up=True)
+_NO_SETS = PlacementOutcome(sets={}, reported={})
 
 
 class ScoreTable:
@@ -302,7 +295,7 @@ class ScoreTable:
         }
         taken = sum(served.values(), Fraction())
         if not taken:
-            return PlacementOutcome(sets=sets, reported=reported, score=0)
+            return PlacementOutcome(sets=sets, reported=reported)
         grades = [(assigned.grade, odds) for assigned, odds in served.items()]
         linked = _sum((grade.grants(wish.link), odds) for grade, odds in grades)
         speed = _sum((grade.several, odds) for grade, odds in grades)
@@ -311,30 +304,17 @@ class ScoreTable:
         cost = self._worth.expected_linked(free) - _sum(
             (self._worth.expected_linked(rest), odds) for rest, odds in rests
         )
-        aims = Aims(
-            taken=max(1, int(taken * 100)),  # odds below 1 % are not none
-            linked=int(linked * 100),
-            speed=relative_speed(int(speed), self.best_speed(wish)),
-            whole=self._whole(free, wish),
-            nic=int(nic * 10) if wish.nic else 0,
-            kept=MOST_KEPT - math.ceil(cost * 10),  # up: the smallest loss is worse than none
-        )
         return PlacementOutcome(
             sets=sets,
             reported=reported,
-            score=score(aims),
+            taken=max(1, int(taken * 100)),  # odds below 1 % are not none
             speed=int(speed),
             gbps=float(speed / HUNDREDTHS),
+            cost=math.ceil(cost * 10),  # up: the smallest loss is worse than none
             kept=float(_sum((self._worth.linked(rest), odds) for rest, odds in rests) / 10),
             linked=float(linked),
             nic=float(nic),
         )
-
-    def _whole(self, free: int, wish: GpuRequest) -> int:
-        """The aim ``whole`` (:class:`Aims`)."""
-        if wish.gpus >= free.bit_count():
-            return FILLED
-        return BROKEN if free == (1 << self.n) - 1 else KEPT_WHOLE
 
 
 def _itself(odds: Fraction) -> Fraction:

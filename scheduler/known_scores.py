@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest
 from scheduler.cluster.node_views import View
-from scheduler.product_turns import ProductAims
+from scheduler.placement_aims import Aims, ProductAims
 
 _MOST_SCORES: Final = 8192
 """Scores that are kept, over all questions: one to two MiB. With one more all are dropped."""
@@ -24,7 +24,7 @@ class ScoreQuestion(NamedTuple):
 
     wish: GpuRequest
     aims: frozenset[tuple[str, ProductAims]]
-    """Aims that depend on the fleet and not on a node alone, by product."""
+    """Aims that depend on all candidates and not on a node alone, by product."""
     cliques: frozenset[str]
     """NVLink cliques that have most of the job's nodes."""
 
@@ -37,13 +37,13 @@ class KnownScores:
 
     def __init__(self, max_scores: int = _MOST_SCORES) -> None:
         self._max_scores = max_scores
-        self._scores: dict[ScoreQuestion, dict[View, int]] = {}
+        self._scores: dict[ScoreQuestion, dict[View, Aims | None]] = {}
 
-    def find(self, question: ScoreQuestion) -> Mapping[View, int]:
+    def find(self, question: ScoreQuestion) -> Mapping[View, Aims | None]:
         """The scores that are known; the mapping grows with :meth:`add`, and loses none."""
         return self._scores.get(question, _NONE)
 
-    def add(self, question: ScoreQuestion, scores: Mapping[View, int]) -> None:
+    def add(self, question: ScoreQuestion, scores: Mapping[View, Aims | None]) -> None:
         """Keep these as well."""
         if len(question.wish.steps) > _MOST_STEPS:
             return
@@ -53,4 +53,4 @@ class KnownScores:
         self._scores.setdefault(question, {}).update(scores)
 
 
-_NONE: Final[Mapping[View, int]] = {}
+_NONE: Final[Mapping[View, Aims | None]] = {}

@@ -9,19 +9,11 @@ from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest
 from placement.class_tables import ScoreTables
-from placement.score import (
-    completed_score,
-    relative_speed,
-    with_fullness,
-    with_speed,
-    without_filling,
-    without_sparing,
-)
 from placement.score_table import MOST_GPUS, PlacementOutcome, ScoreTable
 from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView, View
 from scheduler.known_scores import KnownScores, ScoreQuestion
+from scheduler.placement_aims import Aims, ProductOrder, node_aims, product_aims
 from scheduler.pod_request import PodRequest
-from scheduler.product_turns import ProductAims, product_aims
 from scheduler.rank_levels import NEUTRAL, ranks
 
 _AT_ONCE = 16
@@ -56,8 +48,8 @@ class RankedNode(NamedTuple):
     """None where the node cannot be scored, and while its table is being worked out."""
     clique: bool
     """Whether it is in the NVLink clique that has most of the job's nodes."""
-    score: int
-    """Score of the outcome and the fleet's aims; 0 if the node is not known to serve the pod."""
+    aims: Aims | None
+    """None if the node is not known to serve the pod."""
     rank: int
     """Score that the scheduler gets, 0 to 10."""
 
@@ -68,7 +60,7 @@ class _Scored(NamedTuple):
 
     outcomes: Sequence[PlacementOutcome | None]
     cliques: Sequence[bool]
-    scores: Sequence[int]
+    aims: Sequence[Aims | None]
 
 
 class Ranking(NamedTuple):
@@ -82,19 +74,22 @@ class Ranking(NamedTuple):
 class NodeRanker:
     """Judges nodes for pods. Thread-safe; never waits."""
 
-    def __init__(self, fleet: Fleet, tables: ScoreTables) -> None:
+    def __init__(
+        self, fleet: Fleet, tables: ScoreTables, order: ProductOrder = ProductOrder.FASTEST
+    ) -> None:
         self._fleet = fleet
         self._tables = tables
+        self._order = order
         self._known = KnownScores()
 
     def judge(self, ask: PodRequest, nodes: Sequence[str]) -> list[RankedNode]:
         """Verdicts in the order of ``nodes``; the same for the same fleet."""
         views = self._fleet.views(nodes)
-        distinct = dict.fromkeys(views)
+        distinct = Counter(views)
         tables = _TablesOfCall(self._tables)
         question = self._question(ask, distinct, tables)
         scored = self._scored(question, distinct, tables, only_known=False)
-        levels = map(_level, distinct, scored.outcomes, ranks(scored.scores))
+        levels = map(_level, distinct, scored.outcomes, ranks(scored.aims))
         judged = dict(zip(distinct, zip(*scored, levels, strict=True), strict=True))
         return [
             RankedNode(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)
@@ -107,7 +102,7 @@ class NodeRanker:
         ``only_known``: raises OutcomeUnknown where an outcome would be worked out for them.
         """
         views = self._fleet.views(nodes)
-        distinct = dict.fromkeys(views)
+        distinct = Counter(views)
         tables = _TablesOfCall(self._tables)
         question = self._question(ask, distinct, tables)
         score_of, unsettled = self._scores(question, distinct, tables, only_known=only_known)
@@ -115,34 +110,33 @@ class NodeRanker:
         rank_of = dict(zip(distinct, ranks(scores), strict=True))
         unseen: Counter[NoView | NoOutcome] = Counter()
         if unsettled:
-            count_of = Counter(views)
             for view, outcome in unsettled.items():
                 rank_of[view] = _level(view, outcome, rank_of[view])
                 reason = unscored(view, outcome, ask.wish, self._tables)
-                if reason and not score_of[view]:
-                    unseen[reason] += count_of[view]
+                if reason and score_of[view] is None:
+                    unseen[reason] += distinct[view]
         return Ranking(ranks=list(map(rank_of.__getitem__, views)), unseen=unseen)
 
     def _scores(
         self,
         question: ScoreQuestion,
-        views: Mapping[View, None],
+        views: Mapping[View, int],
         tables: _TablesOfCall,
         *,
         only_known: bool,
-    ) -> tuple[Mapping[View, int], Mapping[View, PlacementOutcome | None]]:
-        """Scores of these views and maybe of more; then the outcomes of the unsettled views, whose
-        score is 0 or which are not sure: they are evaluated anew in each call."""
+    ) -> tuple[Mapping[View, Aims | None], Mapping[View, PlacementOutcome | None]]:
+        """Aims of these views and maybe of more; then the outcomes of the unsettled views, which
+        have none or are not sure: they are evaluated anew in each call."""
         known = self._known.find(question)
         if known.keys() >= views.keys():
             return known, {}
         new = [view for view in views if view not in known]
         scored = self._scored(question, new, tables, only_known=only_known)
-        new_scores = dict(zip(new, scored.scores, strict=True))
+        new_scores = dict(zip(new, scored.aims, strict=True))
         unsettled = {
             view: outcome
             for view, outcome in zip(new, scored.outcomes, strict=True)
-            if not new_scores[view] or isinstance(view, NoView) or not view.sure
+            if new_scores[view] is None or isinstance(view, NoView) or not view.sure
         }
         scores = {view: new_scores[view] if view in new_scores else known[view] for view in views}
         # an unsettled score may change without its view, once its outcome is computed
@@ -150,12 +144,12 @@ class NodeRanker:
         return scores, unsettled
 
     def _question(
-        self, ask: PodRequest, views: Iterable[View], tables: _TablesOfCall
+        self, ask: PodRequest, views: Mapping[View, int], tables: _TablesOfCall
     ) -> ScoreQuestion:
         """Everything that the scores of these views depend on, except the views themselves."""
-        products = {view.product: view.gen for view in views if isinstance(view, ScoringView)}
-        aims = product_aims(ask.wish, products, self._fleet.products, tables)
-        return ScoreQuestion(ask.wish, frozenset(aims.items()), self._cliques(ask))
+        job_product, cliques = self._job(ask)
+        aims = product_aims(ask.wish, views, tables, self._order, job_product)
+        return ScoreQuestion(ask.wish, frozenset(aims.items()), cliques)
 
     def _scored(
         self,
@@ -165,19 +159,26 @@ class NodeRanker:
         *,
         only_known: bool,
     ) -> _Scored:
-        """Outcome, clique and score of each of these views, which are all different, in order."""
+        """Outcome, clique and aims of each of these views, which are all different, in order."""
         outcomes = self._outcomes(question.wish, views, tables, only_known=only_known)
         inside = [
             isinstance(view, ScoringView) and view.clique in question.cliques for view in views
         ]
         aims = dict(question.aims)
-        scores = [
-            _score(outcome, aims[view.product], question.wish, view, is_inside)
+        found = [
+            node_aims(
+                outcome,
+                view,
+                question.wish,
+                aims[view.product],
+                self._order,
+                in_clique=is_inside,
+            )
             if isinstance(view, ScoringView) and outcome is not None
-            else 0
+            else None
             for view, outcome, is_inside in zip(views, outcomes, inside, strict=True)
         ]
-        return _Scored(outcomes, inside, scores)
+        return _Scored(outcomes, inside, found)
 
     def _outcomes(
         self,
@@ -214,16 +215,23 @@ class NodeRanker:
             outcomes.append(of_class[free])
         return outcomes
 
-    def _cliques(self, ask: PodRequest) -> frozenset[str]:
-        """NVLink cliques with the most nodes of the pod's job."""
+    def _job(self, ask: PodRequest) -> tuple[str | None, frozenset[str]]:
+        """Product with most nodes of the pod's job, of equals that of its first pods, and the
+        NVLink cliques with most of them."""
         if ask.job is None:
-            return _NO_CLIQUES
-        views = self._fleet.views(set(self._fleet.nodes_of(ask.job)))
-        nodes = Counter(
-            view.clique for view in views if isinstance(view, ScoringView) and view.clique
+            return None, _NO_CLIQUES
+        views = [
+            view
+            for view in self._fleet.views(self._fleet.nodes_of(ask.job))
+            if isinstance(view, ScoringView)
+        ]
+        products = Counter(view.product for view in views).most_common(1)
+        cliques = Counter(view.clique for view in views if view.clique)
+        most_nodes = max(cliques.values(), default=0)
+        return (
+            products[0][0] if products else None,
+            frozenset([clique for clique, count in cliques.items() if count == most_nodes]),
         )
-        most_nodes = max(nodes.values(), default=0)
-        return frozenset([clique for clique, count in nodes.items() if count == most_nodes])
 
 
 def unscored(
@@ -245,30 +253,6 @@ def unscored(
     if not outcome.sets and wish.gpus <= view.free.bit_count():
         return NoOutcome.TOO_MANY_CONTAINERS
     return None
-
-
-def _score(
-    outcome: PlacementOutcome,
-    aims: ProductAims,
-    wish: GpuRequest,
-    view: ScoringView,
-    in_clique: bool,
-) -> int:
-    """The table's score, completed with the aims that depend on the fleet; 0 stays 0.
-
-    A degraded class's table knows only its own best speed, so speed is compared with the product's.
-    """
-    if not outcome.score:
-        return 0
-    score = with_speed(outcome.score, relative_speed(outcome.speed, aims.best_speed))
-    if not aims.fills:
-        score = without_filling(score)
-    if not aims.spares:
-        score = without_sparing(score)
-    if aims.fullest:
-        free, all_gpus = view.free.bit_count(), (view.ok | view.free).bit_count()
-        score = with_fullness(score, 1 - (free - wish.gpus) / all_gpus)
-    return completed_score(score, share=aims.share, in_clique=in_clique)
 
 
 def _level(view: View, outcome: PlacementOutcome | None, level: int) -> int:

@@ -17,6 +17,4 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     wish: GpuRequest
     job: str | None = None
-    """Equal for pods of one job, which like to share an NVLink clique across nodes."""
-    pinned: bool = False
-    """Whether the pod may run on some nodes only: then its node was not chosen by its aims."""
+    """Equal for pods of one job, which stay on one product, and in one NVLink clique."""

@@ -13,11 +13,11 @@ from api.gpu_request import GpuRequest, Link
 from placement.best_effort import Odds
 from placement.class_tables import ScoreTables
 from placement.masks import members
-from placement.score import BROKEN, aims
 from scheduler.cluster.node_views import NoOutcome, NoView
 from scheduler.filters.node_filters import LeftOutNode
 from scheduler.node_ranking import RankedNode, unscored
 from scheduler.pod_request import PodRequest
+from scheduler.rank_levels import shortfall
 
 _SETS_SHOWN: Final = 8
 
@@ -44,21 +44,21 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "taken": "more likely to refuse the pod than",
         "linked": "less likely to meet the pod's link wish than",
+        "job": "not where the pod's job runs, unlike",
+        "product": "one of the last free nodes of its product, kept for larger pods, unlike",
         "speed": "slower than",
-        "whole": "not one for the pod to fill, unlike",
-        "share": "of a product that pods of this size already use more than that of",
-        "clique": "outside the NVLink clique of the pod's job, unlike",
+        "slowest": "of a faster product, from which the pod gains nothing, than",
         "nic": "farther from a NIC than",
         "kept": "emptier, or leaving fewer linked GPUs to other pods, than",
     }
 )
-"""Every aim of a score, in the order of its weight: what it means to fall short of it."""
+"""Every aim, in the order of its weight: what it means to fall short of it."""
 
-_BREAKS_WHOLE: Final = "entirely free, and not one for the pod to fill, unlike"
-"""Falling short in ``whole``, for a node of which no GPU is in use."""
+_OTHER_CLIQUE: Final = "outside the NVLink clique of the pod's job, unlike"
+"""Falling short in ``job``, on the product of the job."""
 
-_FASTER_PRODUCT: Final = "of a faster product, from which the pod gains nothing, than"
-"""Falling short in ``share``, for a pod that is as fast on either product."""
+_FASTER_PRODUCT: Final = "of a faster product than"
+"""Falling short in ``product``, where the slowest comes first."""
 
 
 class Chance(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,6 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Reason for the rank, in words."""
     reason: str | None = None
     """Why the node cannot be scored; a value of the metrics' label ``reason``."""
-    score: int | None = None
     gen: str | None = None
     """Topology class."""
     free: tuple[int, ...] = ()
@@ -124,8 +123,9 @@ def explain_ranks(
     ask: PodRequest, verdicts: Sequence[RankedNode], tables: ScoreTables
 ) -> Explanation:
     """Explanation of the ranks of one call; nodes by rank, then score, then name."""
-    ordered = sorted(verdicts, key=lambda verdict: (-verdict.rank, -verdict.score, verdict.node))
-    best = max(ordered, key=lambda verdict: verdict.score, default=None)
+    by_name = sorted(verdicts, key=lambda verdict: verdict.node)
+    ordered = sorted(by_name, key=lambda verdict: (verdict.rank, verdict.aims or ()), reverse=True)
+    best = max(ordered, key=lambda verdict: verdict.aims or (), default=None)
     return Explanation(
         pod=f"{ask.namespace}/{ask.name}",
         containers=tuple(step.gpus for step in ask.wish.steps),
@@ -166,7 +166,6 @@ def _answer(
         return answer
     return msgspec.structs.replace(
         answer,
-        score=verdict.score,
         sets=_chances(outcome.sets),
         gbps=outcome.gbps,
         ideal_gbps=table.ideal(wish) if table else None,
@@ -181,21 +180,19 @@ def _why(verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRe
         raise ValueError(verdict.node)  # it has a reason, and no score
     if not outcome.sets:
         return f"{view.free.bit_count()} GPUs are free, the pod asks for {wish.gpus}"
-    if not outcome.score:
+    if verdict.aims is None or best.aims is None:
         return "the kubelet would refuse the pod, or the device plugin fail"
     unsure = "" if view.sure else "; unsure: state and pods do not agree, so one rank less"
-    if verdict.score == best.score:
+    if verdict.aims == best.aims:
         return f"the best{unsure}"
-    own_aims, best_aims = aims(verdict.score), aims(best.score)
-    short = next(name for name in SHORT_OF if getattr(own_aims, name) != getattr(best_aims, name))
-    is_as_fast = len({_best_gbps(ranked, tables, wish) for ranked in (verdict, best)}) == 1
+    short = shortfall(verdict.aims, best.aims)
     words = SHORT_OF[short]
     if short == "speed":
         return f"{_slower(verdict, best, tables, wish)}{unsure}"
-    if short == "share" and is_as_fast:
+    if short == "job" and verdict.aims.job:
+        words = _OTHER_CLIQUE
+    elif short == "product" and verdict.aims.product:
         words = _FASTER_PRODUCT
-    elif short == "whole" and own_aims.whole == BROKEN:
-        words = _BREAKS_WHOLE
     return f"{words} {best.node}{unsure}"
 
 

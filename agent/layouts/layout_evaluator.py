@@ -147,13 +147,13 @@ class LayoutEvaluator:
             return None
         except Transient as error:
             unread = status(request, MigPhase.UNREAD, str(error))
-            evaluation, is_used = Evaluation(status=unread, desired=None), False
+            evaluation, is_unsettled = Evaluation(status=unread, desired=None), False
         else:
             users = _pod_users(readings, kubelet, allocation)
-            evaluation, is_used = self._planned(request, configs, readings, users, facts)
+            evaluation, is_unsettled = self._planned(request, configs, readings, users, facts)
         is_unread = evaluation.status.phase == MigPhase.UNREAD
         self._basis = basis
-        self._due = now + (UNREAD_SECONDS if is_unread or is_used else REREAD_SECONDS)
+        self._due = now + (UNREAD_SECONDS if is_unread or is_unsettled else REREAD_SECONDS)
         if is_unread or not pods_known:  # nor is it known whether a pod manages MIG
             return replace(evaluation, desired=None)
         return evaluation
@@ -166,7 +166,10 @@ class LayoutEvaluator:
         pods: DeviceUsers,
         facts: NodeFacts,
     ) -> tuple[Evaluation, bool]:
-        """The evaluation by these readings, and whether a program that is no pod's uses a GPU."""
+        """The evaluation by these readings, and whether it is soon to be repeated.
+
+        Nothing announces the end of a program that is no pod's, nor the start of Fabric Manager.
+        """
         from agent.layouts.planned_request import OBSERVED, plan_request
         from mig.shared_reset import ONE_BY_ONE, SharedReset
         from mig.users.device_users import all_users
@@ -178,7 +181,7 @@ class LayoutEvaluator:
             next_step = _PODS_UNKNOWN if facts.allocation is None else ""
         gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
         programs = programs_of_nobody(gpus, pods, self._inputs.program_name)
-        is_used, users = any(programs.values()), all_users(pods, programs)
+        is_unsettled, users = any(programs.values()), all_users(pods, programs)
 
         def plan_with(users: DeviceUsers, shared: SharedReset = ONE_BY_ONE) -> PlannedRequest:
             return plan_request(
@@ -197,11 +200,12 @@ class LayoutEvaluator:
             # only now: the actuator scans all open files of the node for this
             use = self._inputs.gpu_use()
             openers = openers_of_nobody(gpus, () if use is None else use.users)
-            is_used, users = is_used or any(openers.values()), all_users(users, openers)
+            is_unsettled, users = is_unsettled or any(openers.values()), all_users(users, openers)
             shared = use and SharedReset(why=use.together, is_allowed=use.may_reset)
             planned = plan_with(users, shared or ONE_BY_ONE)
+            is_unsettled = is_unsettled or bool(shared and shared.why)
         desired = self._desired((request, configs), planned, pods, facts.changes)
-        return Evaluation(status=planned.status, desired=desired), is_used
+        return Evaluation(status=planned.status, desired=desired), is_unsettled
 
     def _refused(self, request: LayoutRequest, why: str, changes: int) -> Evaluation:
         """A refusal that needs no reading of the GPUs; the last evaluation no longer holds."""

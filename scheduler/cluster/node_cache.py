@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,7 +17,6 @@ from scheduler.cluster.free_gpus import ExpectedGpus, ReportedState
 from scheduler.cluster.node_record import NodeRecord, TableLookup, bound
 from scheduler.cluster.node_views import NoView, View
 from scheduler.cluster.predictions import PredictionCheck
-from scheduler.fleet_products import FleetProducts, counted_size
 from scheduler.pod_request import PodRequest
 
 
@@ -81,7 +79,6 @@ class NodeCache:
         """Monotonic second until which no agent falls silent that is not silent in the views."""
         self._where: dict[str, str] = {}  # UID of a pod to its node
         self._jobs: dict[str, dict[str, int]] = {}  # job to nodes, and how many of its pods each
-        self._products = FleetProducts()
         self._arrivals = 0
         self._synced: frozenset[CacheSource] = frozenset()
 
@@ -106,11 +103,6 @@ class NodeCache:
         """See :class:`scheduler.cluster.node_views.Fleet`."""
         with self._lock:
             return tuple(self._jobs.get(job, ()))
-
-    @property
-    def products(self) -> FleetProducts:
-        """See :class:`scheduler.cluster.node_views.Fleet`."""
-        return self._products
 
     def names(self) -> tuple[str, ...]:
         """All Nodes, in no order."""
@@ -150,15 +142,13 @@ class NodeCache:
     ) -> None:
         """A Node is there, with this annotation, this NVLink clique and this model of GPUs."""
         with self._lock:
-            with self._counted(self._node(name)) as record:
-                record.appear(topology, clique, product)
+            self._node(name).appear(topology, clique, product)
             self._show(name)
 
     def node_gone(self, name: str) -> None:
         """A Node is there no more."""
         with self._lock:
-            with self._counted(self._node(name)) as record:
-                record.disappear()
+            self._node(name).disappear()
             self._forget(name)
 
     def lease(self, node: str, lease: Object, now: float) -> None:
@@ -248,21 +238,7 @@ class NodeCache:
             for name in self._nodes:
                 self._show(name)
 
-    @contextmanager
-    def _counted(self, node: NodeRecord) -> Iterator[NodeRecord]:
-        """Follow a change of the Node: it may be of another product after it, or of none."""
-        before = (node.product, node.gen, node.gpus)
-        yield node
-        after = (node.product, node.gen, node.gpus)
-        if after == before:
-            return
-        if node.product:
-            self._products.add_node(*after, node.held())
-        if before[0]:
-            self._products.add_node(*before, node.held(), sign=-1)
-
     def _count(self, ask: PodRequest, node: str, sign: int) -> None:
-        self._products.add_pod(self._nodes[node].product, counted_size(ask), sign=sign)
         job = ask.job
         if job is None:
             return

@@ -16,9 +16,8 @@ from kube.api import Object
 from kube.lease import ObservedLease, observe
 from kube.objects.typed_object import Metadata
 from scheduler.cluster.free_gpus import Bound, ExpectedGpus, LikelySets, ReportedState, reckon
-from scheduler.cluster.node_views import NoView, ScoringView
+from scheduler.cluster.node_views import NoView, ScoringView, product_name
 from scheduler.cluster.predictions import PredictionCheck
-from scheduler.fleet_products import counted_size, product_name
 from scheduler.pod_request import PodRequest
 
 log = logging.getLogger(__name__)
@@ -96,19 +95,6 @@ class NodeRecord:
     def is_empty(self) -> bool:
         """Whether nothing is known of the node, so that it can be dropped."""
         return not (self.here or self.lease or self.bound or self.finished)
-
-    @property
-    def gpus(self) -> int:
-        """Number of its GPUs, free or not, working or not; 0 where there is no topology class."""
-        return self._n if self.gen else 0
-
-    def held(self) -> Mapping[int, int]:
-        """Size of pods to the GPUs that pods of this size hold on the node."""
-        held: dict[int, int] = {}
-        for pod in self.bound.values():
-            if size := counted_size(pod.ask):
-                held[size] = held.get(size, 0) + size
-        return held
 
     def appear(self, topology: str | None, clique: str | None, product: str | None) -> None:
         """The Node is there, with this annotation, NVLink clique and label of its GPUs' model."""

@@ -9,8 +9,6 @@ from typing import Protocol
 
 import msgspec
 
-from scheduler.fleet_products import FleetProducts
-
 
 class NoView(StrEnum):
     """Why a node cannot be scored: it scores 0 and is counted under this reason."""
@@ -60,7 +58,7 @@ class ScoringView(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     clique: str | None = None
     """NVLink clique across nodes, from label ``nvidia.com/gpu.clique``."""
     product: str = ""
-    """:func:`scheduler.fleet_products.product_name` of the node; its class where none is given."""
+    """:func:`product_name` of the node; its class where none is given."""
 
     def __post_init__(self) -> None:
         if not self.product:
@@ -77,8 +75,12 @@ class Fleet(Protocol):
         """Views of these nodes at one moment, in their order."""
 
     def nodes_of(self, job: str) -> Iterable[str]:
-        """Nodes that have pods of this job."""
+        """Nodes that have pods of this job, those of its first pods first."""
 
-    @property
-    def products(self) -> FleetProducts:
-        """All products of the fleet, and who holds their GPUs."""
+
+def product_name(label: str | None, n: int, gen: str) -> str:
+    """The product of a node by its label ``nvidia.com/gpu.product`` and number of GPUs.
+
+    Without a label the topology class is a product of its own.
+    """
+    return f"{label}/{n}" if label else gen

@@ -11,7 +11,7 @@ from typing import Final
 from api import keys
 from api.gpu_request import ContainerRequest, GpuRequest, Link
 from kube.amounts.gpu_amounts import device_count
-from kube.objects.pod import Container, Pod, PodSpec
+from kube.objects.pod import Container, Pod
 from kube.objects.typed_object import Metadata
 from scheduler.pod_request import PodRequest
 
@@ -29,9 +29,6 @@ JOB_LABELS: Final = (
 Source: JobSet, the coscheduling plugin (its present and its former key), Kueue's plain pods."""
 JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
 """Labels of pods of one Job; the second is the name before Kubernetes 1.27."""
-
-ANY_NODE: Final = frozenset({"kubernetes.io/os", "nvidia.com/gpu.present"})
-"""Labels that all nodes with GPUs have alike: a pod that selects by them is not pinned."""
 
 _LINKS: Final = {link.value: link for link in Link}
 _REMEMBERED_WISHES = 1024
@@ -79,13 +76,7 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
         uid=pod.metadata.uid,
         wish=remembered(tuple(steps), link, nic),
         job=_job(pod.metadata),
-        pinned=_is_pinned(spec),
     )
-
-
-def _is_pinned(spec: PodSpec) -> bool:
-    """Whether the pod may run on some nodes only; the conditions themselves are not kept."""
-    return bool(spec.node_selector.keys() - ANY_NODE) or spec.required_nodes is not None
 
 
 def _count(container: Container, resource: str) -> int:

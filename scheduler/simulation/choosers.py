@@ -10,7 +10,6 @@ from typing import Any
 from api.gpu_request import GpuRequest
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind, Placement, ReplayNode
@@ -82,10 +81,6 @@ class _Shown:
 
     def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self._nodes[node].view() for node in nodes]
-
-    @property
-    def products(self) -> FleetProducts:
-        return next((node.products for node in self._nodes.values()), FleetProducts())
 
     def nodes_of(self, job: str) -> Iterable[str]:  # noqa: ARG002  # pods here are of no job
         return ()

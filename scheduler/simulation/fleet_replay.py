@@ -20,7 +20,6 @@ from placement.best_effort import LOST
 from placement.score_table import ScoreTable
 from scheduler.cluster.free_gpus import Bound, ReportedState, reckon
 from scheduler.cluster.node_views import ScoringView
-from scheduler.fleet_products import FleetProducts, counted_size
 from scheduler.pod_request import PodRequest
 from scheduler.simulation.workload import Arrival
 
@@ -47,13 +46,9 @@ class NodeKind:
 class ReplayNode:
     """A simulated node: its real state, and its state as a reader of its agent's Lease sees it."""
 
-    def __init__(self, name: str, kind: NodeKind, products: FleetProducts) -> None:
+    def __init__(self, name: str, kind: NodeKind) -> None:
         self.name = name
         self.kind = kind
-        self.products = products
-        """Products of the whole fleet, shared by all its nodes."""
-        self._product = kind.product or kind.gen
-        products.add_node(self._product, kind.gen, kind.table.n, {})
         self.free = kind.everything
         """Mask of the free GPUs."""
         self.free_count = kind.table.n
@@ -72,12 +67,10 @@ class ReplayNode:
     def bind(self, pod: PodRequest, order: int, chosen: int) -> None:
         self._bound[pod.uid] = Bound(key=pod.uid, ask=pod, order=("", order))
         self._sets[pod.uid] = chosen
-        self.products.add_pod(self._product, counted_size(pod))
         self._changed(self.free & ~chosen)
 
     def end(self, pod: PodRequest) -> None:
         del self._bound[pod.uid]
-        self.products.add_pod(self._product, counted_size(pod), sign=-1)
         self._changed(self.free | self._sets.pop(pod.uid))
 
     def sets(self) -> Mapping[str, int]:
@@ -203,10 +196,8 @@ class _Run:
         self._setup = setup
         self._choose = choose
         self._chance = chance
-        products = FleetProducts()
         self._nodes = [
-            ReplayNode(f"{kind.name}-{index}", kind, products)
-            for index, kind in enumerate(setup.kinds)
+            ReplayNode(f"{kind.name}-{index}", kind) for index, kind in enumerate(setup.kinds)
         ]
         self._ideal: dict[GpuRequest, float] = {}
         self._waiting: list[tuple[int, Arrival]] = []

@@ -23,8 +23,6 @@ from api.versioned import VersionedFormat
 from base.errors import BadInput
 from labelers.annotations import topology_of
 from tests import build
-from tests.placement import score_table_file
-from tests.placement.score_table_file import ScoreTableFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +59,6 @@ FORMATS = (
         decode=state_annotation.decode,
         good=state_annotation.encode(STATE),
         most_length=16384,
-    ),
-    Format(
-        name="score table",
-        decode=lambda text: score_table_file.decode(text.encode(errors="surrogatepass")),
-        good=score_table_file.encode(
-            score_table_file.with_hash(ScoreTableFile(gen="9f31c07ab2", rows=()))
-        ).decode(),
-        most_length=16 * 2**20,
     ),
 )
 every_format = pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name.split("/")[-1])

@@ -15,22 +15,15 @@ from api.gpu_request import ContainerRequest, GpuRequest, Link, gpu_request
 from placement.best_effort import LOST
 from placement.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
 from placement.masks import pairs
-from placement.score import (
-    BROKEN,
-    FILLED,
-    FULL_SPEED,
-    KEPT_WHOLE,
-    aims,
-    without_filling,
-    without_sparing,
-)
-from placement.score_table import PlacementOutcome, ScoreTable
+from placement.score_table import ScoreTable
 from placement.shape import Matrix, Shape
 from placement.speed import SetSpeeds
 from placement.worth import Worth
+from scheduler.placement_aims import Aims
 from scheduler.rank_levels import BEST, ranks
 from tests.scheduler.later import Later
 from tests.scheduler.shapes import Links, drawn, machine
+from tests.scheduler.weighed import NOTHING, weighed
 
 PAIRS = drawn(8, {(at, at + 1): 300 for at in (0, 2, 4, 6)})
 ALL = 0xFF
@@ -92,75 +85,44 @@ def test_what_fits_at_once_counts_free_gpus_alone() -> None:
 @pytest.mark.parametrize("n", [6, 8])
 def test_where_all_sets_are_alike_the_fuller_node_is_taken_whatever_its_size(n: int) -> None:
     table = ScoreTable(drawn(n, {}))
-    by_free = [table.outcome((1 << free) - 1, gpu_request(2)).score for free in range(3, n + 1)]
+    by_free = [weighed(table, (1 << free) - 1, gpu_request(2)) for free in range(3, n + 1)]
     assert by_free == sorted(set(by_free), reverse=True)
 
 
 def test_a_node_that_is_nearly_whole_is_spared_though_a_pair_breaks_elsewhere() -> None:
     """Seven free GPUs are one in use from a whole node; the last pair of a full one is less."""
     table = ScoreTable(PAIRS)
-    assert (
-        table.outcome(0b11, gpu_request(1)).score > table.outcome(0b1111111, gpu_request(1)).score
-    )
+    assert weighed(table, 0b11, gpu_request(1)) > weighed(table, 0b1111111, gpu_request(1))
 
 
 def test_of_nodes_as_full_the_one_goes_whose_pairs_are_broken_already() -> None:
     table = ScoreTable(PAIRS)
-    assert (
-        table.outcome(0b010101, gpu_request(1)).score
-        > table.outcome(0b000111, gpu_request(1)).score
-    )
+    assert weighed(table, 0b010101, gpu_request(1)) > weighed(table, 0b000111, gpu_request(1))
 
 
 def test_a_whole_pair_goes_before_two_halves() -> None:
     table = ScoreTable(PAIRS)
-    assert table.outcome(0b0011, gpu_request(2)).score > table.outcome(0b0101, gpu_request(2)).score
+    assert weighed(table, 0b0011, gpu_request(2)) > weighed(table, 0b0101, gpu_request(2))
 
 
 def test_a_single_gpu_goes_where_a_pair_is_broken_already() -> None:
     table = ScoreTable(PAIRS)
-    assert table.outcome(0b0111, gpu_request(1)).score < table.outcome(0b0001, gpu_request(1)).score
+    assert weighed(table, 0b0111, gpu_request(1)) < weighed(table, 0b0001, gpu_request(1))
 
 
 def test_of_equal_outcomes_the_fuller_node_is_taken() -> None:
     """A pair on each of two NUMA nodes are no better for four than a pair alone."""
     table = ScoreTable(machine("a100-pcie-pairs"))
-    assert (
-        table.outcome(0b000011, gpu_request(2)).score
-        > table.outcome(0b110011, gpu_request(2)).score
-    )
-
-
-def test_a_set_counts_by_the_best_of_its_class() -> None:
-    """Whose turn it is decides between classes, not which is faster."""
-    slow, fast = ScoreTable(machine("dgx1-v100")), ScoreTable(machine("hgx-h100"))
-    pairs = [fast.outcome(0b11, gpu_request(2)), slow.outcome(0b1001, gpu_request(2))]
-    assert [aims(each.score).speed for each in pairs] == [FULL_SPEED, FULL_SPEED]
-    assert aims(slow.outcome(0b11, gpu_request(2)).score).speed == FULL_SPEED // 2
-
-
-def test_a_node_that_is_entirely_free_is_left_whole_unless_the_pod_fills_it() -> None:
-    table = ScoreTable(PAIRS)
-    outcomes = [(ALL, 2), (ALL, 7), (ALL, 8), (ALL & ~1, 2)]
-    scores = [table.outcome(free, gpu_request(gpus)).score for free, gpus in outcomes]
-    assert [aims(each).whole for each in scores] == [BROKEN, BROKEN, FILLED, KEPT_WHOLE]
-    uncounted = [without_filling(each) for each in scores]
-    assert [aims(each).whole for each in uncounted] == [BROKEN, BROKEN, KEPT_WHOLE, KEPT_WHOLE]
-    assert replace(aims(uncounted[2]), whole=FILLED) == aims(scores[2])
-    unspared = [without_sparing(each) for each in scores]
-    assert [aims(each).whole for each in unspared] == [KEPT_WHOLE, KEPT_WHOLE, FILLED, KEPT_WHOLE]
-    assert replace(aims(unspared[0]), whole=BROKEN) == aims(scores[0])
-    assert aims(table.outcome(ALL, gpu_request(4, 4)).score).whole == FILLED
-    assert aims(table.outcome(0b1011, gpu_request(3)).score).whole == FILLED
+    assert weighed(table, 0b000011, gpu_request(2)) > weighed(table, 0b110011, gpu_request(2))
 
 
 def test_what_does_not_fit_scores_nothing() -> None:
     outcome = ScoreTable(PAIRS).outcome(0b0111, gpu_request(4))
-    assert (outcome.score, outcome.sets) == (0, {})
+    assert (outcome.taken, outcome.sets) == (0, {})
 
 
 def test_gpus_that_the_class_does_not_have_are_not_free() -> None:
-    assert ScoreTable(PAIRS).outcome(ALL << 8, gpu_request(1)).score == 0
+    assert weighed(ScoreTable(PAIRS), ALL << 8, gpu_request(1)) == NOTHING
 
 
 def test_the_slowest_container_that_has_several_gpus_tells_the_speed() -> None:
@@ -225,8 +187,8 @@ def test_linked_gpus_that_are_asked_for_come_before_speed() -> None:
         ScoreTable(replace(drawn(2, {(0, 1): 60}), nvlinks=((0, 0), (0, 0)))),
     )
     nvlink = gpu_request(2, link=Link.NVLINK)
-    assert linked.outcome(0b11, nvlink).score > fast.outcome(0b11, nvlink).score
-    assert linked.outcome(0b11, gpu_request(2)).score < fast.outcome(0b11, gpu_request(2)).score
+    assert weighed(linked, 0b11, nvlink) > weighed(fast, 0b11, nvlink)
+    assert weighed(linked, 0b11, gpu_request(2)) < weighed(fast, 0b11, gpu_request(2))
 
 
 def test_gpus_of_one_numa_node_come_before_speed_if_asked_for() -> None:
@@ -234,7 +196,7 @@ def test_gpus_of_one_numa_node_come_before_speed_if_asked_for() -> None:
     across = ScoreTable(replace(drawn(2, {(0, 1): 60}), numa=(0, 1)))
     unknown = ScoreTable(replace(drawn(2, {(0, 1): 60}), numa=(-1, -1)))
     scores = [
-        each.outcome(0b11, gpu_request(2, link=Link.NUMA)).score for each in (near, across, unknown)
+        weighed(each, 0b11, gpu_request(2, link=Link.NUMA)) for each in (near, across, unknown)
     ]
     assert scores[0] > scores[1] == scores[2]
 
@@ -243,9 +205,9 @@ def test_a_pod_that_wishes_for_a_nic_goes_where_one_is_close_to_all_its_gpus() -
     close = ScoreTable(replace(drawn(2, {}), nics=((1, 5), (2, 3))))
     far = ScoreTable(replace(drawn(2, {}), nics=((1, 5), (5, 1))))
     without = ScoreTable(drawn(2, {}))
-    scores = [each.outcome(0b11, gpu_request(2, nic=True)).score for each in (close, far, without)]
+    scores = [weighed(each, 0b11, gpu_request(2, nic=True)) for each in (close, far, without)]
     assert scores[0] > scores[1] == scores[2]
-    assert len({each.outcome(0b11, gpu_request(2)).score for each in (close, far, without)}) == 1
+    assert len({weighed(each, 0b11, gpu_request(2)) for each in (close, far, without)}) == 1
 
 
 def test_a_node_that_may_refuse_the_pod_comes_after_one_that_does_not() -> None:
@@ -253,8 +215,8 @@ def test_a_node_that_may_refuse_the_pod_comes_after_one_that_does_not() -> None:
     refuses = ScoreTable(replace(drawn(2, {(0, 1): 300}), numa=(0, 1)), strict)
     takes = ScoreTable(drawn(2, {}), strict)
     outcome = refuses.outcome(0b11, gpu_request(2))
-    assert (outcome.score, outcome.lost) == (0, 1)
-    assert takes.outcome(0b11, gpu_request(2)).score > 0
+    assert (outcome.taken, outcome.lost) == (0, 1)
+    assert weighed(takes, 0b11, gpu_request(2)) > NOTHING
 
 
 def test_odds_of_a_crash_weigh_more_than_speed_and_links() -> None:
@@ -267,7 +229,7 @@ def test_odds_of_a_crash_weigh_more_than_speed_and_links() -> None:
     assert 0 < outcome.lost < 0.5
     assert outcome.linked == 1 - outcome.lost
     assert outcome.gbps > safe.outcome(0b11111, asked).gbps
-    assert outcome.score < safe.outcome(0b11111, asked).score
+    assert outcome.taken < safe.outcome(0b11111, asked).taken
 
 
 def test_a_plugin_that_may_crash_over_the_pod_is_a_refusal() -> None:
@@ -278,7 +240,7 @@ def test_a_plugin_that_may_crash_over_the_pod_is_a_refusal() -> None:
 
 def test_pods_of_very_many_containers_are_nothing_that_is_said() -> None:
     inits = GpuRequest(steps=(ContainerRequest(gpus=1, ends=True),) * 17)
-    assert ScoreTable(PAIRS).outcome(ALL, inits).score == 0
+    assert weighed(ScoreTable(PAIRS), ALL, inits) == NOTHING
 
 
 def test_what_is_not_known_is_worked_out_later_and_once() -> None:
@@ -315,7 +277,7 @@ def test_of_pods_with_too_many_containers_nothing_is_kept(gpus: int, most: int) 
     many = gpu_request(*[1] * (most + 1))
     for found in (table.outcome(ALL, many), table.known(ALL, many), table.kept(ALL, many)):
         assert found is not None
-        assert (found.sets, found.score, found.given_up) == ({}, 0, False)
+        assert (found.sets, found.taken, found.given_up) == ({}, 0, False)
     assert (table.outcomes(), table.bytes) == ({}, 0)
     assert table.kept(ALL, gpu_request(*[1] * most)) is None
 
@@ -389,7 +351,7 @@ def test_another_order_of_the_gpus_keeps_the_scores(
     here, there = ScoreTable(shape, policies), ScoreTable(relabelled(shape, order), policies)
     for free in range(1 << shape.n):
         renamed = sum(1 << place for place, was in enumerate(order) if free >> was & 1)
-        assert here.outcome(free, asked).score == there.outcome(renamed, asked).score
+        assert weighed(here, free, asked) == weighed(there, renamed, asked)
 
 
 @settings(max_examples=50, deadline=None)
@@ -409,13 +371,15 @@ def test_the_same_is_answered_whatever_was_asked_before(
 @given(shape=shapes(), size=st.integers(2, 4))
 def test_where_as_much_is_kept_the_faster_set_is_not_ranked_lower(shape: Shape, size: int) -> None:
     table = ScoreTable(shape)
-    alike: dict[float, list[PlacementOutcome]] = {}
+    alike: dict[float, list[tuple[float, Aims]]] = {}
     for free in range(1, 1 << shape.n):
         outcome = table.outcome(free, gpu_request(size))
         if outcome.sets and not outcome.lost:
-            alike.setdefault(round(table.linked_worth(free) - outcome.kept, 6), []).append(outcome)
-    for outcomes in alike.values():
-        for slow, fast in itertools.permutations(outcomes, 2):
-            if slow.gbps + 0.01 < fast.gbps:  # what a score tells apart
-                assert slow.score < fast.score
-                assert ranks([slow.score, fast.score])[1] == BEST
+            kept = round(table.linked_worth(free) - outcome.kept, 6)
+            found = outcome.gbps, weighed(table, free, gpu_request(size))
+            alike.setdefault(kept, []).append(found)
+    for nodes in alike.values():
+        for (slow_gbps, slow), (fast_gbps, fast) in itertools.permutations(nodes, 2):
+            if slow_gbps + 0.01 < fast_gbps:  # what an aim tells apart
+                assert slow < fast
+                assert ranks([slow, fast])[1] == BEST

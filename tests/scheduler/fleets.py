@@ -40,7 +40,7 @@ class LowestFirst:
     def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
         """See :class:`scheduler.cluster.free_gpus.LikelySets`."""
         sets = {self.likely(free, wish): Fraction(1)}
-        return PlacementOutcome(sets=sets, reported=sets, score=1)
+        return PlacementOutcome(sets=sets, reported=sets, taken=100)
 
 
 class Unknown(LowestFirst):

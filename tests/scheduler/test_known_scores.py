@@ -13,11 +13,10 @@ from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables
 from placement.score_table import ScoreTable
 from scheduler.cluster.node_views import NoView, ScoringView, View
-from scheduler.fleet_products import FleetProducts
 from scheduler.known_scores import KnownScores, ScoreQuestion
 from scheduler.node_ranking import NodeRanker
+from scheduler.placement_aims import Aims, ProductAims
 from scheduler.pod_request import PodRequest
-from scheduler.product_turns import ProductAims
 from tests.observed import observed
 
 PAIRS = topology_of(observed("a100-pcie-pairs").snapshot)
@@ -30,9 +29,6 @@ class Fleet:
 
     def __init__(self, gens: Iterable[str]) -> None:
         self._gens = tuple(gens)
-        self.products = FleetProducts()
-        for gen in self._gens:
-            self.products.add_node(gen, gen, 8, {})
         self.seen: dict[str, View] = {}
 
     def change(self, chance: random.Random) -> None:
@@ -40,7 +36,6 @@ class Fleet:
         for at in range(12):
             if chance.random() < 0.4:
                 self.seen[f"node-{at}"] = self._view(chance)
-        self.products.add_pod(chance.choice(self._gens), chance.choice((2, 4)))
 
     def _view(self, chance: random.Random) -> View:
         if chance.random() < 0.1:
@@ -106,36 +101,36 @@ def test_a_view_that_had_its_score_in_an_earlier_call_needs_no_outcome(
 
 def question(*gpus: int) -> ScoreQuestion:
     return ScoreQuestion(
-        gpu_request(*gpus), frozenset({("A", ProductAims(1, False, True, 7))}), frozenset()
+        gpu_request(*gpus), frozenset({("A", ProductAims(1, 7, False, True))}), frozenset()
     )
 
 
 def test_scores_of_another_question_are_others() -> None:
     known = KnownScores()
-    known.add(question(2), {BEFORE: 7})
-    assert known.find(question(2)) == {BEFORE: 7}
+    known.add(question(2), {BEFORE: Aims(7)})
+    assert known.find(question(2)) == {BEFORE: Aims(7)}
     assert known.find(question(4)) == {}
     assert known.find(question(2)._replace(cliques=frozenset("a"))) == {}
     assert (
-        known.find(question(2)._replace(aims=frozenset({("A", ProductAims(1, False, True, 6))})))
+        known.find(question(2)._replace(aims=frozenset({("A", ProductAims(1, 6, False, True))})))
         == {}
     )
 
 
 def test_over_the_bound_all_are_dropped_but_for_a_call_that_reads_them() -> None:
     known = KnownScores(max_scores=2)
-    known.add(question(1), {BEFORE: 1})
-    known.add(question(2), {BEFORE: 2})
+    known.add(question(1), {BEFORE: Aims(1)})
+    known.add(question(2), {BEFORE: Aims(2)})
     reads = known.find(question(1))
-    known.add(question(2), {NOW: 3})
-    assert reads == {BEFORE: 1}
+    known.add(question(2), {NOW: Aims(3)})
+    assert reads == {BEFORE: Aims(1)}
     assert known.find(question(1)) == {}
-    assert known.find(question(2)) == {NOW: 3}
+    assert known.find(question(2)) == {NOW: Aims(3)}
 
 
 def test_nothing_is_kept_for_a_pod_of_very_many_containers() -> None:
     known = KnownScores()
-    known.add(question(*[1] * 17), {BEFORE: 1})
-    known.add(question(*[1] * 16), {BEFORE: 1})
+    known.add(question(*[1] * 17), {BEFORE: Aims(1)})
+    known.add(question(*[1] * 16), {BEFORE: Aims(1)})
     assert known.find(question(*[1] * 17)) == {}
-    assert known.find(question(*[1] * 16)) == {BEFORE: 1}
+    assert known.find(question(*[1] * 16)) == {BEFORE: Aims(1)}

@@ -12,11 +12,11 @@ import pytest
 from api.gpu_request import Link, gpu_request
 from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables
-from placement.score import FULL_SPEED, aims
+from placement.kubelet_model import Policies, TopologyManager
 from placement.score_table import GIVEN_UP, ScoreTable
 from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
-from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker, OutcomeUnknown, RankedNode
+from scheduler.placement_aims import ProductOrder
 from scheduler.pod_request import PodRequest
 from tests.observed import observed
 from tests.scheduler.later import Later
@@ -32,18 +32,11 @@ FOUR = topology_of(observed("gb200").snapshot)
 class Fleet:
     """Nodes as given; a job's are those whose names begin with its."""
 
-    def __init__(
-        self, views: Mapping[str, ScoringView | NoView], products: FleetProducts | None = None
-    ) -> None:
+    def __init__(self, views: Mapping[str, ScoringView | NoView]) -> None:
         self._views = views
-        self._products = products or FleetProducts()
 
     def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self._views.get(node, NoView.UNKNOWN_NODE) for node in nodes]
-
-    @property
-    def products(self) -> FleetProducts:
-        return self._products
 
     def nodes_of(self, job: str) -> Iterable[str]:
         return [node for node in self._views if node.startswith(job)]
@@ -65,9 +58,9 @@ def judged(
     views: Mapping[str, ScoringView | NoView],
     asked: PodRequest,
     tables: ScoreTables,
-    products: FleetProducts | None = None,
+    order: ProductOrder = ProductOrder.FASTEST,
 ) -> dict[str, RankedNode]:
-    verdicts = NodeRanker(Fleet(views, products), tables).judge(asked, list(views))
+    verdicts = NodeRanker(Fleet(views), tables, order).judge(asked, list(views))
     assert [verdict.node for verdict in verdicts] == list(views)
     return {verdict.node: verdict for verdict in verdicts}
 
@@ -76,9 +69,9 @@ def ranks(
     views: Mapping[str, ScoringView | NoView],
     asked: PodRequest,
     tables: ScoreTables,
-    products: FleetProducts | None = None,
+    order: ProductOrder = ProductOrder.FASTEST,
 ) -> dict[str, int]:
-    return {node: each.rank for node, each in judged(views, asked, tables, products).items()}
+    return {node: each.rank for node, each in judged(views, asked, tables, order).items()}
 
 
 @pytest.fixture
@@ -105,7 +98,7 @@ def test_a_node_of_which_nothing_is_known_is_neutral(tables: ScoreTables) -> Non
 
 def test_the_verdict_says_why_nothing_is_known(tables: ScoreTables) -> None:
     verdict = judged({"stale": NoView.STALE}, ask(2), tables)["stale"]
-    assert (verdict.view, verdict.outcome, verdict.score) == (NoView.STALE, None, 0)
+    assert (verdict.view, verdict.outcome, verdict.aims) == (NoView.STALE, None, None)
 
 
 def test_a_node_whose_free_gpus_are_too_few_is_neutral(tables: ScoreTables) -> None:
@@ -122,7 +115,7 @@ def test_a_node_whose_gpus_and_pods_do_not_agree_is_one_less(tables: ScoreTables
 def test_such_a_node_is_never_taken_for_one_of_which_nothing_is_known(tables: ScoreTables) -> None:
     gen = tables.add(PAIRS)
     views = {"fast": view(gen, 0b0011), "slow": view(gen, 0b010001, sure=False)}
-    assert ranks(views, ask(2), tables) == {"fast": 10, "slow": 1}
+    assert ranks(views, ask(2), tables) == {"fast": 10, "slow": 3}
 
 
 def test_a_name_that_comes_twice_is_judged_twice(tables: ScoreTables) -> None:
@@ -148,8 +141,8 @@ def test_pods_of_one_job_like_the_clique_that_has_most_of_its_nodes(tables: Scor
     verdicts = judged(views, ask(2, job="job"), tables)
     assert {node: verdicts[node].rank for node in ("in-a", "in-b", "in-none")} == {
         "in-a": 10,
-        "in-b": 6,
-        "in-none": 6,
+        "in-b": 2,
+        "in-none": 2,
     }
     assert verdicts["in-a"].clique
     assert ranks(views, ask(2), tables)["in-a"] < 10
@@ -178,18 +171,48 @@ def test_of_two_cliques_with_as_many_nodes_of_the_job_both_count(tables: ScoreTa
         "in-c": view(gen, 0b0011, clique="c"),
     }
     found = ranks(views, ask(2, job="job"), tables)
-    assert [found[node] for node in ("in-a", "in-b", "in-c")] == [10, 10, 6]
+    assert [found[node] for node in ("in-a", "in-b", "in-c")] == [10, 10, 2]
 
 
-def test_a_fast_set_comes_before_the_clique(tables: ScoreTables) -> None:
+def test_the_clique_comes_before_a_fast_set_and_not_before_odds_of_being_refused() -> None:
+    tables = ScoreTables(policies=Policies(tm=TopologyManager.SINGLE_NUMA_NODE))
     gen = tables.add(PAIRS)
     views = {
         "job-1": view(gen, 0, clique="a"),
         "halves": view(gen, 0b0101, clique="a"),
         "pair": view(gen, 0b0011),
+        "refuses": view(gen, 0b10001, clique="a"),
     }
     found = ranks(views, ask(2, job="job"), tables)
-    assert found["pair"] > found["halves"]
+    assert (found["halves"], found["pair"], found["refuses"]) == (10, 2, 0)
+
+
+def test_pods_of_one_job_stay_on_the_product_of_its_first_pods(tables: ScoreTables) -> None:
+    """Four pods of 8 GPUs: the first goes to the faster product, and the others follow it."""
+    slow, fast = tables.add(MESH), tables.add(SWITCHED)
+    views = {f"v{at}": of("V", view(slow, 0xFF)) for at in range(3)}
+    views |= {f"h{at}": of("H", view(fast, 0xFF)) for at in range(3)}
+    assert ranks(views, ask(8, job="job"), tables) == dict.fromkeys(views, 4) | {
+        f"h{at}": 10 for at in range(3)
+    }
+    views |= {"job-1": of("V", view(slow, 0)), "job-2": of("V", view(slow, 0))}
+    views |= {"job-3": of("H", view(fast, 0)), "job-4": of("V", view(slow, 0b11))}
+    found = ranks(views, ask(8, job="job"), tables)
+    assert [found[f"v{at}"] for at in range(3)] == [10] * 3
+    assert [found[f"h{at}"] for at in range(3)] == [2] * 3
+
+
+def test_of_two_products_with_as_many_nodes_of_the_job_that_of_its_first_pods_counts(
+    tables: ScoreTables,
+) -> None:
+    slow, fast = tables.add(MESH), tables.add(SWITCHED)
+    views = {
+        "job-1": of("V", view(slow, 0)),
+        "job-2": of("H", view(fast, 0)),
+        "v": of("V", view(slow, 0xFF)),
+        "h": of("H", view(fast, 0xFF)),
+    }
+    assert ranks(views, ask(8, job="job"), tables) == {"job-1": 0, "job-2": 0, "v": 10, "h": 2}
 
 
 def test_the_clique_is_no_reason_for_a_node_that_cannot_serve(tables: ScoreTables) -> None:
@@ -268,142 +291,85 @@ def of(product: str, seen: ScoringView) -> ScoringView:
     return msgspec.structs.replace(seen, product=product)
 
 
-def fleet_of(*nodes: tuple[str, str], n: int = 8) -> FleetProducts:
-    """One node of each product and class."""
-    products = FleetProducts()
-    for product, gen in nodes:
-        products.add_node(product, gen, n, {})
-    return products
-
-
-def test_a_pod_goes_to_the_product_whose_turn_it_is_and_not_to_the_fastest(
-    tables: ScoreTables,
-) -> None:
+def test_a_pod_goes_to_the_fastest_set_that_is_free(tables: ScoreTables) -> None:
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
-    views = {"v": of("V", view(slow, 0b1111)), "h": of("H", view(fast, 0b1111))}
-    products = fleet_of(("V", slow), ("H", fast))
-    for product in "VVVVHHHHH":
-        products.add_pod(product, 4)
-    assert ranks(views, ask(4), tables, products) == {"v": 10, "h": 5}
-    products.add_pod("V", 4)
-    products.add_pod("V", 4)
-    assert ranks(views, ask(4), tables, products) == {"v": 5, "h": 10}
+    views = {
+        "poor": of("V", view(slow, 0b0011)),
+        "ideal": of("V", view(slow, 0b1001)),
+        "fast": of("H", view(fast, 0b0111)),
+    }
+    found = ranks(views, ask(2), tables)
+    assert found == {"poor": 4, "ideal": 4, "fast": 10}
+    del views["fast"]
+    assert ranks(views, ask(2), tables)["ideal"] == 10
 
 
 def test_single_gpus_leave_the_faster_product_alone(tables: ScoreTables) -> None:
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
-    views = {"v": of("V", view(slow, 0b1111)), "h": of("H", view(fast, 0b11))}
-    products = fleet_of(("V", slow), ("H", fast))
-    assert ranks(views, ask(1), tables, products) == {"v": 10, "h": 5}
+    views = {"v": of("V", view(slow, 0xFF)), "h": of("H", view(fast, 0b1))}
+    for order in ProductOrder:
+        assert ranks(views, ask(1), tables, order) == {"v": 10, "h": 6}
+    views |= {"no label": view(tables.add(PAIRS), 0xFF), "fuller": of("V", view(slow, 0b1))}
+    assert ranks(views, ask(1), tables) == {"v": 6, "fuller": 6, "h": 6, "no label": 10}
+    del views["no label"]
+    assert ranks(views, ask(1), tables) == {"v": 8, "fuller": 10, "h": 6}
 
 
-def test_a_node_that_the_pod_fills_goes_before_the_product_whose_turn_it_is(
+def test_the_last_free_nodes_of_a_product_are_kept_for_pods_that_fill_them(
     tables: ScoreTables,
 ) -> None:
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
-    views = {
-        "filled": of("H", view(fast, 0b11)),
-        "turn": of("V", view(slow, 0b1001)),
-        "whole": of("V", view(slow, 0xFF)),
-    }
-    products = fleet_of(("V", slow), ("H", fast))
-    for product in "VVVVHHHHH":
-        products.add_pod(product, 2)
-    assert ranks(views, ask(2), tables, products) == {"filled": 5, "turn": 10, "whole": 4}
-    views["turn"] = of("V", view(slow, 0b11001))
-    assert ranks(views, ask(2), tables, products) == {"filled": 10, "turn": 4, "whole": 4}
-    for _ in range(2):
-        products.add_pod("H", 2)
-    assert ranks(views, ask(2), tables, products) == {"filled": 5, "turn": 10, "whole": 4}
-    del views["filled"]
-    assert ranks(views, ask(2), tables, products) == {"turn": 10, "whole": 4}
+    views = {f"h{at}": of("H", view(fast, 0xFF)) for at in range(3)}
+    views |= {"v": of("V", view(slow, 0b1111)), "v-whole": of("V", view(slow, 0xFF))}
+    found = ranks(views, ask(2), tables)
+    assert (found["h0"], found["v"], found["v-whole"]) == (10, 4, 3)
+    del views["h0"]
+    found = ranks(views, ask(2), tables)
+    assert (found["h1"], found["v"], found["v-whole"]) == (3, 10, 3)
+    assert ranks(views, ask(8), tables)["h1"] == 10
+    del views["v"]
+    found = ranks(views, ask(2), tables)
+    assert (found["h1"], found["v-whole"]) == (4, 10)
 
 
-def test_a_single_gpu_breaks_up_a_small_node_before_it_joins_others_on_a_large_one() -> None:
-    tables = ScoreTables()
-    four = tables.add(msgspec.structs.replace(FOUR, lbw=(25,)))
-    eight = tables.add(SWITCHED)
-    views = {
-        "small": of("B", view(four, 0b1111)),
-        "joined": of("H", view(eight, 0b111)),
-        "large": of("H", view(eight, 0xFF)),
-    }
-    products = FleetProducts()
-    products.add_node("B", four, 4, {})
-    products.add_node("H", eight, 8, {})
-    assert ranks(views, ask(1), tables, products) == {"small": 10, "joined": 5, "large": 4}
-
-
-def test_a_class_of_no_product_is_one_of_its_own(tables: ScoreTables) -> None:
+def test_a_node_is_free_as_a_whole_where_one_of_its_gpus_is_broken(tables: ScoreTables) -> None:
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
-    views = {"v": view(slow, 0b1111), "h": view(fast, 0b11)}
-    assert ranks(views, ask(1), tables, fleet_of((slow, slow), (fast, fast))) == {"v": 10, "h": 5}
+    views = {"h": of("H", view(fast, 0x7F, ok=0x7F)), "v": of("V", view(slow, 0b1111))}
+    assert ranks(views, ask(2), tables) == {"h": 3, "v": 10}
+    assert ranks(views, ask(7), tables)["h"] == 10
 
 
-def test_an_ideal_set_of_a_slow_product_goes_before_a_poor_one_of_a_fast_product(
-    tables: ScoreTables,
-) -> None:
-    """By the part of what its product can be: all of 50 GB/s before a third of 300."""
-    slow, fast = tables.add(MESH), tables.add(PAIRS)
-    views = {"ideal": of("V", view(slow, 0b1001)), "halves": of("A", view(fast, 0b0101))}
-    products = fleet_of(("V", slow), ("A", fast))
-    products.add_pod("V", 2)
-    assert ranks(views, ask(2), tables, products)["ideal"] == 10
+def test_nodes_of_one_product_are_broken_up_for_a_faster_set(tables: ScoreTables) -> None:
+    """Nothing is kept where there is no other product to go to."""
+    gen = tables.add(PAIRS)
+    views = {"whole": of("A", view(gen, 0xFF)), "halves": of("A", view(gen, 0b0101))}
+    assert ranks(views, ask(2), tables) == {"whole": 10, "halves": 4}
+    views["pair"] = of("A", view(gen, 0b0011))
+    assert ranks(views, ask(2), tables) == {"whole": 8, "halves": 4, "pair": 10}
 
 
-def test_a_degraded_node_counts_by_the_best_of_its_product(tables: ScoreTables) -> None:
+def test_a_degraded_node_is_compared_with_the_others_of_its_product(tables: ScoreTables) -> None:
     """All of its pairs are gone but one, whose bridge is half as fast."""
     gen = tables.add(PAIRS)
     broken = tables.add(msgspec.structs.replace(PAIRS, nv="6" + "0" * 27))
     views = {"whole": of("A", view(gen, 0b0111)), "degraded": of("A", view(broken, 0b0111))}
-    products = fleet_of(("A", gen), ("A", broken))
-    assert ranks(views, ask(2), tables, products) == {"whole": 10, "degraded": 2}
-    alone = {"first": of("", views["degraded"]), "second": of("", view(broken, 0b0110))}
-    found = judged(alone, ask(2), tables, FleetProducts())
-    assert found["first"].rank == 10
-    assert aims(found["first"].score).speed == FULL_SPEED
+    for order in ProductOrder:
+        assert ranks(views, ask(2), tables, order) == {"whole": 10, "degraded": 5}
 
 
-def test_pods_that_a_small_node_serves_as_fast_go_to_the_fullest_node() -> None:
-    """Three of 4 GPUs in use are less than fifteen of 16, whatever pods of that size hold."""
-    tables = ScoreTables()
-    four, sixteen = tables.add(FOUR), tables.add(MANY)
-    views = {
-        "four": of("B", view(four, 0b0011, ok=0xF)),
-        "whole": of("B", view(four, 0b1111, ok=0xF)),
-        "sixteen": of("M", view(sixteen, 0b11, ok=0xFFFF)),
-        "free": of("M", view(sixteen, 0xFFFF, ok=0xFFFF)),
-    }
-    products = FleetProducts()
-    products.add_node("B", four, 4, {2: 2})
-    products.add_node("M", sixteen, 16, {2: 2})
-    found = {"sixteen": 10, "four": 10, "whole": 8, "free": 8}
-    assert ranks(views, ask(2), tables, products) == found
-    views["sixteen"] = of("M", view(sixteen, 0b111, ok=0xFFFF))
-    assert ranks(views, ask(2), tables, products) == found | {"sixteen": 8}
-    views["four"] = of("B", view(four, 0b0111, ok=0xF))
-    found = {"sixteen": 10, "four": 8, "whole": 8, "free": 8}
-    for _ in range(4):
-        products.add_pod("M", 2)
-        assert ranks(views, ask(2), tables, products) == found
-    scored = {
-        name: aims(its.score).kept for name, its in judged(views, ask(2), tables, products).items()
-    }
-    assert scored["four"] > scored["whole"] > scored["free"]
+def test_the_order_of_products_is_a_setting(tables: ScoreTables) -> None:
+    """A pair of the slow product is ideal there; that of the fast one is not."""
+    slow, fast = tables.add(MESH), tables.add(PAIRS)
+    views = {"ideal": of("V", view(slow, 0b1001)), "halves": of("A", view(fast, 0b0101))}
+    views |= {f"a{at}": of("A", view(fast, 0xFF)) for at in range(3)}
+    assert ranks(views, ask(2), tables)["a0"] == 10
+    cheapest = ranks(views, ask(2), tables, ProductOrder.CHEAPEST)
+    assert {cheapest[name] for name in ("a0", "a1", "ideal")} == {10, 3}
+    off = ranks(views, ask(2), tables, ProductOrder.OFF)
+    assert (off["ideal"], off["halves"]) == (8, 4) or off["ideal"] == 10
 
 
-def test_fullness_is_of_the_gpus_that_work() -> None:
-    """One of 4 is broken: with the pod two of three are in use, which is more than five of 8."""
-    tables = ScoreTables()
-    four, eight = tables.add(FOUR), tables.add(SWITCHED)
-    views = {"four": of("B", view(four, 0b110, ok=0b111)), "eight": of("M", view(eight, 0b11111))}
-    products = FleetProducts()
-    products.add_node("B", four, 4, {})
-    products.add_node("M", eight, 8, {})
-    assert ranks(views, ask(2), tables, products)["four"] == 10
-
-
-def test_a_node_close_to_a_nic_goes_first_within_the_product_whose_turn_it_is() -> None:
+def test_a_node_close_to_a_nic_goes_first_among_equally_fast_ones() -> None:
     tables = ScoreTables()
     near, far = tables.add(RDMA), tables.add(SWITCHED)
     views = {
@@ -411,27 +377,8 @@ def test_a_node_close_to_a_nic_goes_first_within_the_product_whose_turn_it_is() 
         "far": of("R", view(far, 0b1111)),
         "other": of("V", view(tables.add(MESH), 0b1111)),
     }
-    products = fleet_of(("R", near), ("R", far), ("V", MESH.gen))
     wanted = PodRequest(namespace="n", name="p", uid="u", wish=gpu_request(4, nic=True))
-    for product in "VVVVRRRRRRR":
-        products.add_pod(product, 4)
-    assert ranks(views, wanted, tables, products) == {"near": 10, "far": 7, "other": 5}
-    for _ in range(2):
-        products.add_pod("R", 4)
-    assert ranks(views, wanted, tables, products) == {"other": 10, "near": 5, "far": 5}
-
-
-def test_pods_of_a_job_share_a_clique_among_equals_only(tables: ScoreTables) -> None:
-    """A member that would break a free node up goes elsewhere, and so does one out of turn."""
-    gen = tables.add(FOUR)
-    views = {
-        "job-1": view(gen, 0, clique="a"),
-        "free": view(gen, 0b1111, clique="a"),
-        "part": view(gen, 0b0111, clique="a"),
-        "out": view(gen, 0b0111, clique="b"),
-    }
-    found = ranks(views, ask(2, job="job"), tables)
-    assert (found["part"], found["out"], found["free"]) == (10, 6, 4)
+    assert ranks(views, wanted, tables) == {"near": 10, "far": 7, "other": 4}
 
 
 # what is not scored is counted

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import msgspec
@@ -14,19 +14,10 @@ from api.gpu_request import Link
 from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables
 from placement.kubelet_model import Policies, TopologyManager
-from placement.score import (
-    BROKEN,
-    FILLED,
-    KEPT_WHOLE,
-    MOST_SHARE,
-    Aims,
-    completed_score,
-    score,
-)
 from placement.score_table import PlacementOutcome
 from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
-from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker, RankedNode
+from scheduler.placement_aims import Aims
 from scheduler.pod_request import PodRequest
 from scheduler.score_explanation import (
     REASONS,
@@ -53,10 +44,6 @@ class Fleet:
 
     def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self.seen[node] for node in nodes]
-
-    @property
-    def products(self) -> FleetProducts:
-        return FleetProducts()
 
     def nodes_of(self, job: str) -> Iterable[str]:
         return self.jobs.get(job, ())
@@ -88,11 +75,10 @@ def explained(
 
 def scored(node: str, aims: Aims, gen: str = "") -> RankedNode:
     """A verdict on a node that meets these aims; ``gen``: its class, else that of the pairs."""
-    number = score(aims)
     sets = {0b11: Fraction(1)}
-    outcome = PlacementOutcome(sets=sets, reported=sets, score=number)
+    outcome = PlacementOutcome(sets=sets, reported=sets, taken=aims.taken)
     seen = view(0b11, gen=gen or fleets.gen())
-    return RankedNode(node=node, view=seen, outcome=outcome, clique=False, score=number, rank=1)
+    return RankedNode(node=node, view=seen, outcome=outcome, clique=False, aims=aims, rank=1)
 
 
 def answers(found: Explanation) -> dict[str, NodeAnswer]:
@@ -117,14 +103,12 @@ def test_a_node_says_in_what_it_falls_short_of_the_best(tables: ScoreTables) -> 
     assert answers(found)["other"].why == "its GPUs reach 20 of 300 GB/s; best reaches 300"
 
 
-@pytest.mark.parametrize(
-    "aim", [each.name for each in fields(Aims) if each.name not in ("whole", "speed")]
-)
+@pytest.mark.parametrize("aim", [name for name in Aims._fields if name != "speed"])
 def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(
     tables: ScoreTables, aim: str
 ) -> None:
     """It is better in all that weighs less."""
-    names = [each.name for each in fields(Aims)]
+    names = list(Aims._fields)
     less = names[names.index(aim) + 1 :]
     best = Aims(**dict.fromkeys(names, 1) | dict.fromkeys(less, 0))
     other = Aims(**dict.fromkeys(names, 1) | {aim: 0})
@@ -135,32 +119,16 @@ def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(
 @pytest.mark.parametrize(
     ("best", "other", "why"),
     [
-        (FILLED, KEPT_WHOLE, "not one for the pod to fill, unlike best"),
-        (FILLED, BROKEN, "entirely free, and not one for the pod to fill, unlike best"),
-        (KEPT_WHOLE, BROKEN, "entirely free, and not one for the pod to fill, unlike best"),
+        (Aims(100, job=2), Aims(100, job=1), "outside the NVLink clique of the pod's job, unlike"),
+        (Aims(100, job=1), Aims(100), "not where the pod's job runs, unlike"),
+        (Aims(100, product=2), Aims(100, product=1), "of a faster product than"),
     ],
 )
-def test_a_node_that_is_entirely_free_says_so(
-    tables: ScoreTables, best: int, other: int, why: str
+def test_a_shortfall_that_may_mean_two_things_says_which(
+    tables: ScoreTables, best: Aims, other: Aims, why: str
 ) -> None:
-    verdicts = [
-        scored("best", Aims(taken=100, whole=best), mesh(tables)),
-        scored("other", Aims(taken=100, whole=other)),
-    ]
-    assert answers(explain_ranks(POD, verdicts, tables))["other"].why == why
-
-
-@pytest.mark.parametrize(("gpus", "machine"), [(1, "dgx1-v100"), (2, "a100-pcie-pairs")])
-def test_a_faster_product_is_the_reason_where_it_is_no_faster_for_the_pod(
-    tables: ScoreTables, gpus: int, machine: str
-) -> None:
-    """Whose turn it is the share says alike; what counted for it depends on the pod."""
-    verdicts = [
-        scored("best", Aims(taken=100, share=1), mesh(tables, machine)),
-        scored("other", Aims(taken=100)),
-    ]
-    found = answers(explain_ranks(fleets.pod("p", gpus), verdicts, tables))["other"]
-    assert found.why == "of a faster product, from which the pod gains nothing, than best"
+    verdicts = [scored("best", best, mesh(tables)), scored("other", other)]
+    assert answers(explain_ranks(POD, verdicts, tables))["other"].why == f"{why} best"
 
 
 def mesh(tables: ScoreTables, machine: str = "dgx1-v100") -> str:
@@ -201,7 +169,7 @@ def test_a_node_whose_masks_do_not_agree_with_its_pods_says_so(tables: ScoreTabl
 def test_a_node_without_a_view_says_why(tables: ScoreTables, reason: NoView) -> None:
     (found,) = explained(tables, POD, gone=reason).nodes
     assert (found.rank, found.reason, found.why) == (0, reason.value, REASONS[reason])
-    assert (found.score, found.gbps, found.free) == (None, None, ())
+    assert (found.gbps, found.free) == (None, ())
 
 
 def test_a_node_whose_outcome_is_not_there_yet_is_told_as_being_worked_out() -> None:
@@ -209,7 +177,7 @@ def test_a_node_whose_outcome_is_not_there_yet_is_told_as_being_worked_out() -> 
     tables.add(simulated.annotation("hgx-16"))
     large = ScoringView(gen=simulated.annotation("hgx-16").gen, free=0xFFFF, ok=0xFFFF)
     (found,) = explained(tables, POD, large=large).nodes
-    assert (found.rank, found.score) == (0, None)
+    assert (found.rank, found.gbps) == (0, None)
     assert found.why == "its table is being worked out: it counts from the next request on"
 
 
@@ -265,14 +233,12 @@ def test_all_that_is_known_of_a_node_is_in_its_answer(tables: ScoreTables) -> No
     assert table
     asked = msgspec.structs.replace(POD, job="j")
     found = explained(tables, asked, {"j": ["node"]}, node=view(0b10011, clique="c.1"))
-    outcome = table.outcome(0b10011, POD.wish)
     assert found.nodes == (
         NodeAnswer(
             node="node",
             rank=10,
             why="the best",
             reason=None,
-            score=completed_score(outcome.score, share=MOST_SHARE, in_clique=True),
             gen=fleets.gen(),
             free=(0, 1, 4),
             sure=True,
@@ -318,7 +284,7 @@ def test_speed_stands_beside_the_best_of_the_class(tables: ScoreTables) -> None:
 
 
 def test_every_aim_of_a_score_has_words_in_the_order_of_its_weight() -> None:
-    assert list(SHORT_OF) == [each.name for each in fields(Aims)]
+    assert list(SHORT_OF) == list(Aims._fields)
 
 
 def test_every_reason_has_words() -> None:

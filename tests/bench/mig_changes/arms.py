@@ -20,6 +20,7 @@ from api.mig_outcome import Outcome
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.protocol import Start
 from mig.gpu_layout import MIG_OFF, layout_from_counts
+from mig.mode_permission import ModePermission
 from simulator.description.machine_schema import MachineDescription
 from simulator.simulation import Simulation
 from tests.bench.mig_changes.gpu_start import Desired, GpuStart
@@ -90,7 +91,11 @@ class Ours:
                 for index, its in desired.items()
             }
             result = apply(
-                world, journal, layouts, origin="a benchmark", mode_change=ModeChange.DRIVER
+                world,
+                journal,
+                layouts,
+                origin="a benchmark",
+                modes=ModePermission(by=ModeChange.DRIVER),
             )
         obstacles = () if result.refusal is None else result.refusal.obstacles
         self._named = tuple(

@@ -231,33 +231,3 @@ def test_a_pod_of_any_shape_is_read_or_refused_as_such(body: Any) -> None:
         ask(Pod.from_object(body), RULES)
     except BadInput:
         return
-
-
-def affinity(**terms: object) -> dict[str, Any]:
-    return {"affinity": {"nodeAffinity": terms}}
-
-
-REQUIRED = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]}
-
-
-@pytest.mark.parametrize(
-    ("spec", "pinned"),
-    [
-        ({}, False),
-        ({"nodeSelector": None, "affinity": None}, False),
-        ({"nodeSelector": {}}, False),
-        ({"nodeSelector": {"kubernetes.io/os": "linux", "nvidia.com/gpu.present": "true"}}, False),
-        ({"nodeSelector": {"kubernetes.io/os": "linux", "zone": "b"}}, True),
-        ({"nodeSelector": {"nvidia.com/gpu.product": "V100"}}, True),
-        (affinity(), False),
-        (affinity(requiredDuringSchedulingIgnoredDuringExecution=None), False),
-        (affinity(requiredDuringSchedulingIgnoredDuringExecution=REQUIRED), True),
-        (affinity(preferredDuringSchedulingIgnoredDuringExecution=[{"weight": 1}]), False),
-        ({"affinity": {"podAffinity": {"required": []}}}, False),
-    ],
-    ids=str,
-)
-def test_a_pod_that_may_run_on_some_nodes_only_is_pinned(
-    spec: dict[str, Any], pinned: bool
-) -> None:
-    assert found(container("2"), spec=spec).pinned is pinned

@@ -10,7 +10,6 @@ import pytest
 
 from api.gpu_request import GpuRequest, gpu_request
 from placement.class_tables import ScoreTables
-from scheduler.fleet_products import FleetProducts
 from scheduler.pod_request import PodRequest
 from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import (
@@ -62,7 +61,7 @@ def ask(name: str, gpus: int) -> PodRequest:
 
 def bound(kind: NodeKind, *pods: tuple[str, int]) -> ReplayNode:
     """A node with these pods, by name and mask, of which its agent told nothing yet."""
-    node = ReplayNode(f"of-{pods}", kind, FleetProducts())
+    node = ReplayNode(f"of-{pods}", kind)
     for order, (name, mask) in enumerate(pods):
         node.bind(ask(name, mask.bit_count()), order, mask)
     return node
@@ -176,7 +175,7 @@ def first_of(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> P
 def test_spread_takes_the_emptiest_node_and_pack_the_fullest(pairs: NodeKind) -> None:
     nodes = [
         bound(pairs, ("p", 0b1)),
-        ReplayNode("empty", pairs, FleetProducts()),
+        ReplayNode("empty", pairs),
         bound(pairs, ("q", 0b111)),
     ]
     assert choosers.spread(nodes, gpu_request(1), seeded()).node is nodes[1]
@@ -184,7 +183,7 @@ def test_spread_takes_the_emptiest_node_and_pack_the_fullest(pairs: NodeKind) ->
 
 
 def test_lots_are_drawn_among_equal_nodes(pairs: NodeKind) -> None:
-    nodes = [ReplayNode(name, pairs, FleetProducts()) for name in "abc"]
+    nodes = [ReplayNode(name, pairs) for name in "abc"]
     drawn = {choosers.pack(nodes, gpu_request(1), seeded(seed)).node.name for seed in range(20)}
     assert drawn == set("abc")
 

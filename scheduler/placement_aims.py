@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aims by which a pod's nodes are compared, and what the candidates' products add to them. Pure.
+
+A product is a model of GPUs and a number of them in one node. A pod that gains from faster links
+goes to the fastest set that is free, any other to the slowest product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+from api.gpu_request import GpuRequest, gpu_request
+from placement.score_table import PlacementOutcome
+from scheduler.cluster.node_views import ScoringView, View
+
+FEW_WHOLE: Final = 2
+"""So many free nodes of a product are kept for pods that fill them. Found by a search
+(docs/decisions/scheduling.md): with 1 pods of 8 are slower, with 4 those of 2 and 4."""
+_COMPARED: Final = (gpu_request(2), gpu_request(4), gpu_request(8))
+"""Requests whose best speeds decide whether a product counts as fast or slow."""
+_DIGITS: Final = 9
+"""Digits of a mean, so that equal products are equal numbers in whatever order they multiply."""
+_FULL_SPEED: Final = 50_000
+
+
+class ProductOrder(StrEnum):
+    """Product to which pods of several GPUs go first."""
+
+    FASTEST = "fastest"
+    CHEAPEST = "cheapest"
+    """The slowest, as single GPUs always do."""
+    OFF = "off"
+    """None: a set is compared with the best of its own product."""
+
+
+class Aims(NamedTuple):
+    """What nodes are compared by: of two the first field that differs decides, more is better."""
+
+    taken: int
+    """Percent of the odds that the node takes the pod and does not refuse it."""
+    linked: int = 0
+    """Percent of the odds that the pod's link wish is met."""
+    job: int = 0
+    """1 on the product of the pod's job, 2 in its NVLink clique."""
+    product: int = 0
+    """0 where the pod breaks up one of the few free nodes that are kept whole, else 1; with
+    CHEAPEST the product's place."""
+    speed: int = 0
+    """Expected speed, in hundredths of a GB/s. The slower the product the more, below 0, where a
+    node is broken up that is kept whole; with OFF in parts of the product's best."""
+    slowest: int = 0
+    """Place of the product, the slowest last."""
+    nic: int = 0
+    """Closeness to a NIC, 0 to 50."""
+    kept: int = 0
+    """What others are expected to lose, in hundredths of a GPU, below 0."""
+
+
+class ProductAims(NamedTuple):
+    """What counts on the nodes of a product, for one pod among the candidates of one call."""
+
+    best_speed: int
+    """Best speed of the product for the pod, in hundredths of a GB/s; 0 for single GPUs."""
+    place: int
+    """The higher, the slower the product."""
+    keeps_whole: bool
+    """Whether the pod is not to break up a free node of it."""
+    is_jobs: bool
+    """Whether the pod's job runs on it."""
+
+
+class BestSpeeds(Protocol):
+    """The score table of one class, as far as it is used here."""
+
+    def known_best_speed(self, wish: GpuRequest) -> int | None:
+        """The best that the class has, in hundredths of a GB/s; None where it is not known yet."""
+
+
+class Tables(Protocol):
+    """The tables of all classes."""
+
+    def find(self, gen: str) -> BestSpeeds | None:
+        """The score table of one class; None where there is none."""
+
+
+def product_aims(
+    wish: GpuRequest,
+    candidates: Mapping[View, int],
+    tables: Tables,
+    order: ProductOrder,
+    job_product: str | None,
+) -> dict[str, ProductAims]:
+    """Product to what counts there. ``candidates``: each view to the number of its nodes."""
+    classes: dict[str, set[str]] = defaultdict(set)
+    whole: dict[str, int] = defaultdict(int)
+    for view, count in candidates.items():
+        if isinstance(view, ScoringView):
+            classes[view.product].add(view.gen)
+            if is_whole(view):
+                whole[view.product] += count
+    bests = {name: _best(gens, wish, tables) for name, gens in classes.items()}
+    is_fastest_first = order is ProductOrder.FASTEST and len(set(bests.values())) > 1
+    places = _places(classes, tables) if len(classes) > 1 else dict.fromkeys(classes, 0)
+    return {
+        name: ProductAims(
+            best_speed=best,
+            place=0 if order is ProductOrder.OFF and wish.several else places[name],
+            keeps_whole=is_fastest_first and whole[name] <= FEW_WHOLE,
+            is_jobs=name == job_product,
+        )
+        for name, best in bests.items()
+    }
+
+
+def node_aims(
+    outcome: PlacementOutcome,
+    view: ScoringView,
+    wish: GpuRequest,
+    product: ProductAims,
+    order: ProductOrder,
+    *,
+    in_clique: bool,
+) -> Aims | None:
+    """The aims of a node with this outcome; None where it cannot serve the pod."""
+    if not outcome.taken:
+        return None
+    breaks = product.keeps_whole and is_whole(view) and wish.gpus < view.ok.bit_count()
+    speed = outcome.speed
+    if breaks:
+        speed = -product.best_speed
+    elif order is ProductOrder.OFF:
+        speed = _FULL_SPEED * speed // max(product.best_speed, 1)
+    is_cheapest = order is ProductOrder.CHEAPEST and wish.several
+    return Aims(
+        taken=outcome.taken,
+        linked=int(outcome.linked * 100),
+        job=2 if in_clique else int(product.is_jobs),
+        product=product.place if is_cheapest else int(not breaks),
+        speed=speed,
+        slowest=product.place,
+        nic=int(outcome.nic * 10) if wish.nic else 0,
+        kept=-outcome.cost,
+    )
+
+
+def is_whole(view: ScoringView) -> bool:
+    """Whether no GPU of the node that works is in use."""
+    return not view.ok & ~view.free
+
+
+def _best(gens: set[str], wish: GpuRequest, tables: Tables) -> int:
+    """The best that any of these classes is known to have."""
+    found = [table.known_best_speed(wish) for gen in gens if (table := tables.find(gen))]
+    return max((speed for speed in found if speed is not None), default=0)
+
+
+def _places(classes: Mapping[str, set[str]], tables: Tables) -> dict[str, int]:
+    """Product to its place, the fastest first: by the mean over the sizes that fit on a node."""
+    by_size = [
+        {name: _best(gens, wish, tables) for name, gens in classes.items()} for wish in _COMPARED
+    ]
+    means = {
+        name: _mean([(speeds[name], max(speeds.values())) for speeds in by_size])
+        for name in classes
+    }
+    order = sorted(set(means.values()), reverse=True)
+    return {name: order.index(mean) for name, mean in means.items()}
+
+
+def _mean(speeds: list[tuple[int, int]]) -> float:
+    """Geometric mean of speeds, each to the best; sizes that do not fit have none."""
+    ratios = [speed / best for speed, best in speeds if speed]
+    return round(math.prod(ratios) ** (1 / len(ratios)), _DIGITS) if ratios else 0.0
