@@ -202,7 +202,7 @@ def cluster_explanation(
         filtered_nodes = reading.filtered(constraints) if reading else None
     cache.pod_gone(request.uid)
     names = sorted(cache.names()) if filtered_nodes is None else filtered_nodes.candidates
-    verdicts = NodeRanker(cache, tables).judge(request, names)
+    verdicts = NodeRanker(cache, tables, settings.product_order).judge(request, names)
     return _with_filters(explain_ranks(request, verdicts, tables), pod, filtered_nodes)
 
 

@@ -19,7 +19,7 @@ from scheduler.cluster.node_views import ScoringView, View
 
 FEW_WHOLE: Final = 2
 """So many free nodes of a product are kept for pods that fill them. Found by a search
-(docs/decisions/scheduling.md): with 1 pods of 8 are slower, with 4 those of 2 and 4."""
+(docs/decisions/scheduling.md): with 1 pods of 8 are slower, with 3 those of 4."""
 _COMPARED: Final = (gpu_request(2), gpu_request(4), gpu_request(8))
 """Requests whose best speeds decide whether a product counts as fast or slow."""
 _DIGITS: Final = 9

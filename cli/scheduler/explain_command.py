@@ -47,6 +47,7 @@ _READING: Final = (
     "topology-manager",
     "topology-manager-scope",
     "allocation",
+    "product-order",
 )
 """Settings of the extender that an explanation depends on."""
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)

@@ -19,6 +19,7 @@ from cli import options, terminal
 from cli.terminal import Styled, TextTable
 from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables
+from scheduler.placement_aims import ProductOrder
 from scheduler.simulation import fleet_file, workload
 from scheduler.simulation.estimates import Figure, FigureDifference, Verdict
 from scheduler.simulation.experiment import OURS, Plan, SchedulerResult, results
@@ -97,6 +98,13 @@ stands above the tables."""
     type=click.IntRange(1, 1_000_000),
     help="How many are drawn for each seed.",
 )
+@click.option(
+    "--product-order",
+    default=ProductOrder.FASTEST.value,
+    show_default=True,
+    type=click.Choice([order.value for order in ProductOrder]),
+    help="GPU model to which pods of several GPUs go first, with our scores.",
+)
 @options.output("table", "json", "yaml")
 def command(
     workload_name: str,
@@ -106,6 +114,7 @@ def command(
     seeds: int | None,
     load: float,
     pods: int,
+    product_order: str,
     output: str,
 ) -> None:
     """Replay WORKLOAD on a fleet and compare where its pods land and how long they wait.
@@ -129,7 +138,7 @@ def command(
     else:
         runs = [_of_file(workload_name)]
     plan = Plan(kinds=kinds, runs=runs, lag_seconds=lag, first_seed=seed, lives=lives)
-    scheduler_results = results(plan, tables)
+    scheduler_results = results(plan, tables, ProductOrder(product_order))
     if output != "table":
         terminal.print_data(scheduler_results, output)
         return

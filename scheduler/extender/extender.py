@@ -15,6 +15,7 @@ from scheduler.extender import extender_messages
 from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral
 from scheduler.extender.node_detail import described
 from scheduler.node_ranking import NodeRanker
+from scheduler.placement_aims import ProductOrder
 from scheduler.score_explanation import explain_ranks, nothing_requested
 
 _NO_NODES: Final = "the body is no ExtenderArgs: `NodeNames` and `Nodes` are missing"
@@ -24,13 +25,18 @@ class Extender:
     """Ranks nodes for pods, and says why. Nothing in it waits."""
 
     def __init__(
-        self, cache: NodeCache, tables: ScoreTables, rules: Rules, measured: ExtenderMetrics
+        self,
+        cache: NodeCache,
+        tables: ScoreTables,
+        rules: Rules,
+        measured: ExtenderMetrics,
+        order: ProductOrder = ProductOrder.FASTEST,
     ) -> None:
         self._cache = cache
         self._tables = tables
         self._rules = rules
         self._metrics = measured
-        self._judge = NodeRanker(cache, tables)
+        self._judge = NodeRanker(cache, tables, order)
 
     @property
     def is_ready(self) -> bool:

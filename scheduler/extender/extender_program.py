@@ -83,7 +83,7 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     server = ExtenderServer(
         settings.listen,
         _terms(settings),
-        Extender(cache, tables, rules, metrics),
+        Extender(cache, tables, rules, metrics, settings.product_order),
         metrics,
         defects,
         limits_within(descriptors()),

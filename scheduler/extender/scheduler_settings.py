@@ -16,6 +16,7 @@ from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
 from placement.kubelet_model import DevicePluginPolicy, Policies, Scope, TopologyManager
 from scheduler.cluster.pod_gpu_request import GPU
+from scheduler.placement_aims import ProductOrder
 from web.address import ADDRESS, Address
 
 
@@ -82,6 +83,12 @@ class SchedulerSettings:
         DevicePluginPolicy.BEST_EFFORT,
         kinds.member_kind(DevicePluginPolicy),
         "How the device plugin chooses GPUs; NVIDIA's own is best-effort.",
+    )
+    product_order: ProductOrder = setting(
+        ProductOrder.FASTEST,
+        kinds.member_kind(ProductOrder),
+        "The GPU model to which pods of several GPUs go first: the one with the fastest free set,"
+        " the slowest one, or none. Single GPUs always go to the slowest.",
     )
     budget_seconds: float = duration(
         0.05,

@@ -11,6 +11,7 @@ from api.gpu_request import GpuRequest
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.node_ranking import NodeRanker
+from scheduler.placement_aims import ProductOrder
 from scheduler.pod_request import PodRequest
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind, Placement, ReplayNode
 
@@ -29,13 +30,13 @@ def pack(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Place
     return Placement(node=_best(nodes, lambda node: _most_allocated(node, size), chance))
 
 
-def ranked(tables: ScoreTables) -> Choose:
+def ranked(tables: ScoreTables, order: ProductOrder = ProductOrder.FASTEST) -> Choose:
     """MostAllocated together with our ranks, as deploy/scheduler configures it."""
 
     def choose(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
         pod = PodRequest(namespace="", name="", uid="", wish=wish)
         names = [node.name for node in nodes]
-        verdicts = NodeRanker(_Shown(nodes), tables).judge(pod, names)
+        verdicts = NodeRanker(_Shown(nodes), tables, order).judge(pod, names)
         rank = {verdict.node: verdict.rank for verdict in verdicts}
         size = wish.gpus
 

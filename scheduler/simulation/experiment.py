@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from placement.class_tables import ScoreTables
+from scheduler.placement_aims import ProductOrder
 from scheduler.simulation import choosers
 from scheduler.simulation.estimates import FigureDifference, compared, with_errors
 from scheduler.simulation.fleet_replay import (
@@ -62,9 +63,11 @@ class SchedulerResult:
     """Warnings about runs that are too small; the same for all schedulers."""
 
 
-def results(plan: Plan, tables: ScoreTables) -> list[SchedulerResult]:
+def results(
+    plan: Plan, tables: ScoreTables, order: ProductOrder = ProductOrder.FASTEST
+) -> list[SchedulerResult]:
     """Results of the stock scheduler's two ways, of ours, and of one that knows the future."""
-    samples = {name: _samples(plan, choose) for name, choose in _schedulers(tables).items()}
+    samples = {name: _samples(plan, choose) for name, choose in _schedulers(tables, order).items()}
     figures = {
         name: [replay_summary(sample) for sample in scheduler_samples]
         for name, scheduler_samples in samples.items()
@@ -81,11 +84,11 @@ def results(plan: Plan, tables: ScoreTables) -> list[SchedulerResult]:
     ]
 
 
-def _schedulers(tables: ScoreTables) -> Mapping[str, Choose]:
+def _schedulers(tables: ScoreTables, order: ProductOrder) -> Mapping[str, Choose]:
     return {
         "spread": choosers.spread,
         "pack": choosers.pack,
-        OURS: choosers.ranked(tables),
+        OURS: choosers.ranked(tables, order),
         "foresight": choosers.foreseeing(choosers.predicted),
     }
 

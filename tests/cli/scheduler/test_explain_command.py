@@ -30,7 +30,7 @@ from tests.scheduler.extenders import Served, served
 TABLE = """\
 NODE    RANK  GPUS             GB/S  WHY
 whole     10  2,3 100 %  300 of 300  the best
-broken     1  0,2 100 %   20 of 300  its GPUs reach 20 of 300 GB/s; whole reaches 300
+broken     4  0,2 100 %   20 of 300  its GPUs reach 20 of 300 GB/s; whole reaches 300
 bare       0  -                   -  no annotation gpuscape.io/topology: does the agent run there?
 cpu        -  -                   -  left out: NO_GPUS
 """.replace("NO_GPUS", "Insufficient nvidia.com/gpu (2 requested, 0 of 0 left)")
@@ -432,7 +432,7 @@ def test_nodes_are_left_out_as_the_schedulers_filters_do_in_every_format(
         "reasons": ["node(s) were unschedulable"],
         "why": "node(s) were unschedulable",
     }
-    assert ranks(answer) == {"whole": 10, "broken": 1}
+    assert ranks(answer) == {"whole": 10, "broken": 4}
     assert yaml.safe_load(said(run, "train", "-o", "yaml")) == answer
     for options, dashes in (((), 3), (("-o", "wide"), 6)):
         rows = said(run, "train", *options).splitlines()[3:]
@@ -448,7 +448,7 @@ def test_a_rank_is_among_the_candidates(run: Run, api: Api) -> None:
     assert ranks(found(run, "train")) == {"broken": 10, "bare": 0}
     assert ranks(found(run, "train", "--no-filters")) == {
         "whole": 10,
-        "broken": 1,
+        "broken": 4,
         "bare": 0,
         "cpu": 0,
     }
@@ -457,7 +457,7 @@ def test_a_rank_is_among_the_candidates(run: Run, api: Api) -> None:
 def test_node_does_not_change_the_rank(run: Run, api: Api) -> None:
     api.server.create(PODS, train(), "default")
     answer = found(run, "train", "--node", "broken")
-    assert (ranks(answer), left_out(answer)) == ({"broken": 1}, {})
+    assert (ranks(answer), left_out(answer)) == ({"broken": 4}, {})
     answer = found(run, "train", "--node", "cpu")
     assert (ranks(answer), list(left_out(answer))) == ({}, ["cpu"])
 
