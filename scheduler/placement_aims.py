@@ -53,7 +53,7 @@ class Aims(NamedTuple):
     """Expected speed, in hundredths of a GB/s. The slower the product the more, below 0, where a
     node is broken up that is kept whole; with OFF in parts of the product's best."""
     slowest: int = 0
-    """Place of the product, the slowest last."""
+    """Place of the product, the slowest last, where the pod gains nothing from a faster one."""
     nic: int = 0
     """Closeness to a NIC, 0 to 50."""
     kept: int = 0
@@ -66,7 +66,7 @@ class ProductAims(NamedTuple):
     best_speed: int
     """Best speed of the product for the pod, in hundredths of a GB/s; 0 for single GPUs."""
     place: int
-    """The higher, the slower the product."""
+    """The higher, the slower the product; 0 for all where the pod gains from a faster one."""
     keeps_whole: bool
     """Whether the pod is not to break up a free node of it."""
     is_jobs: bool
@@ -103,13 +103,17 @@ def product_aims(
             if is_whole(view):
                 whole[view.product] += count
     bests = {name: _best(gens, wish, tables) for name, gens in classes.items()}
-    is_fastest_first = order is ProductOrder.FASTEST and len(set(bests.values())) > 1
-    places = _places(classes, tables) if len(classes) > 1 else dict.fromkeys(classes, 0)
+    gains = len(set(bests.values())) > 1
+    if (gains and order is not ProductOrder.CHEAPEST) or len(classes) < 2:
+        places = dict.fromkeys(classes, 0)
+    else:
+        places = _places(classes, tables)
+    keeps = gains and order is ProductOrder.FASTEST
     return {
         name: ProductAims(
             best_speed=best,
-            place=0 if order is ProductOrder.OFF and wish.several else places[name],
-            keeps_whole=is_fastest_first and whole[name] <= FEW_WHOLE,
+            place=places[name],
+            keeps_whole=keeps and whole[name] <= FEW_WHOLE,
             is_jobs=name == job_product,
         )
         for name, best in bests.items()

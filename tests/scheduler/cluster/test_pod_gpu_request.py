@@ -231,3 +231,15 @@ def test_a_pod_of_any_shape_is_read_or_refused_as_such(body: Any) -> None:
         ask(Pod.from_object(body), RULES)
     except BadInput:
         return
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
+    ],
+)
+def test_a_selector_changes_nothing_in_what_a_pod_asks_for(spec: dict[str, Any]) -> None:
+    """Which nodes it leaves is up to the scheduler, whose candidates are all that counts."""
+    assert found(container("2"), spec=spec) == found(container("2"))
