@@ -135,6 +135,23 @@ def test_seeds_follow_the_first_and_draw_other_pods(run: Run, fleet: str) -> Non
     assert sizes(7, 1) != sizes(8, 1)
 
 
+def test_the_order_of_gpu_models_is_an_option(run: Run, tmp_path: Path) -> None:
+    """One pod of two GPUs, on an empty fleet: on the faster machine, or on the slower one."""
+    file, pods = tmp_path / "two.yaml", tmp_path / "one.csv"
+    machines = [{"machine": "dgx1-v100", "count": 3}, {"machine": "hgx-h100", "count": 3}]
+    file.write_text(json.dumps(machines), encoding="utf-8")
+    pods.write_text("submit_seconds,duration_seconds,gpus\n0,9,2\n", encoding="utf-8")
+
+    def speed(*order: str) -> float:
+        words = (str(pods), "--fleet", str(file), *order, "-o", "json")
+        found = json.loads(simulate(run, *words)[1])
+        ours = next(each for each in found if each["scheduler"] == "gpuscape")
+        return float(ours["all"]["speed_ratio"])
+
+    assert speed() == speed("--product-order", "fastest") == 1
+    assert speed("--product-order", "cheapest") < 0.2
+
+
 def test_a_run_that_mostly_fills_the_fleet_is_said(run: Run, tmp_path: Path) -> None:
     """Of 80 GPUs 0.85 are asked for at a time, by pods of 2.2 on average: 32.4 of 100 pods."""
     file = tmp_path / "ten.yaml"

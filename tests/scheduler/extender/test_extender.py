@@ -14,6 +14,7 @@ from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
+from scheduler.placement_aims import ProductOrder
 from tests.scheduler import fleets
 from tests.scheduler.calls import body, encoded, pod, whole_nodes
 from tests.scheduler.extenders import cache
@@ -43,6 +44,19 @@ def test_a_pair_goes_where_one_is_left() -> None:
         extender(a={"used": 0b11111010}, b={"used": 0b11111100}).prioritize(body(Pod=pod(2)))
     )
     assert told["b"] == 10 > told["a"] > 0
+
+
+@pytest.mark.parametrize(("order", "best"), [("fastest", "h"), ("cheapest", "v")])
+def test_the_order_of_products_is_a_setting(order: str, best: str) -> None:
+    tables = ScoreTables()
+    fleet = NodeCache(tables, clock=lambda: 0.0)
+    for name, machine in (("v", "dgx1-v100"), ("h", "hgx-h100")):
+        fleet.node(name, topology=fleets.topology(machine))
+        fleet.lease(name, fleets.lease(of=fleets.gen(machine), used=0b1), 0.0)
+    for source in CacheSource:
+        fleet.mark_synced(source)
+    told = Extender(fleet, tables, Rules(), ExtenderMetrics("1.0"), ProductOrder(order))
+    assert scores(told.prioritize(body(["v", "h"], Pod=pod(2))))[best] == 10
 
 
 def test_nodes_that_nothing_is_known_of_score_nothing() -> None:

@@ -13,6 +13,7 @@ import pytest
 from base.errors import BadInput
 from placement.kubelet_model import DevicePluginPolicy, TopologyManager
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
+from scheduler.placement_aims import ProductOrder
 from web.address import Address
 
 LOOPBACK = Address(host="127.0.0.1", port=8888)
@@ -60,6 +61,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
         budget="10ms",
         topology_manager="single-numa-node",
         allocation="random",
+        product_order="cheapest",
         nic_resources="rdma/a, rdma/b",
     )
     assert found == SchedulerSettings(
@@ -70,6 +72,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
         events=False,
         topology_manager=TopologyManager.SINGLE_NUMA_NODE,
         allocation=DevicePluginPolicy.RANDOM,
+        product_order=ProductOrder.CHEAPEST,
         nic_resources=("rdma/a", "rdma/b"),
     )
 
