@@ -17,9 +17,9 @@ from api.gpu_request import GpuRequest, gpu_request
 from placement.score_table import PlacementOutcome
 from scheduler.cluster.node_views import ScoringView, View
 
-FEW_WHOLE: Final = 2
-"""So many free nodes of a product are kept for pods that fill them. Found by a search
-(docs/decisions/scheduling.md): with 1 pods of 8 are slower, with 3 those of 4."""
+KEPT_WHOLE, KEPT_OF_MANY, MANY_WHOLE = 2, 1, 9
+"""Free nodes of a product that are kept for pods that fill them: the second number while so many
+candidates are entirely free, else the first. Found by a search (docs/decisions/scheduling.md)."""
 _COMPARED: Final = (gpu_request(2), gpu_request(4), gpu_request(8))
 """Requests whose best speeds decide whether a product counts as fast or slow."""
 _DIGITS: Final = 9
@@ -109,11 +109,12 @@ def product_aims(
     else:
         places = _places(classes, tables)
     keeps = gains and order is ProductOrder.FASTEST
+    kept = KEPT_OF_MANY if sum(whole.values()) >= MANY_WHOLE else KEPT_WHOLE
     return {
         name: ProductAims(
             best_speed=best,
             place=places[name],
-            keeps_whole=keeps and whole[name] <= FEW_WHOLE,
+            keeps_whole=keeps and whole[name] <= kept,
             is_jobs=name == job_product,
         )
         for name, best in bests.items()

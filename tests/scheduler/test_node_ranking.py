@@ -332,6 +332,21 @@ def test_the_last_free_nodes_of_a_product_are_kept_for_pods_that_fill_them(
     assert (found["h1"], found["v-whole"]) == (4, 10)
 
 
+def test_one_free_node_of_a_product_is_kept_while_many_others_are_free(
+    tables: ScoreTables,
+) -> None:
+    slow, fast = tables.add(MESH), tables.add(SWITCHED)
+    views = {f"v{at}": of("V", view(slow, 0xFF)) for at in range(6)}
+    views |= {f"h{at}": of("H", view(fast, 0xFF)) for at in range(2)}
+    views["part"] = of("V", view(slow, 0b1111))
+    assert ranks(views, ask(2), tables)["h0"] == 3
+    views["v6"] = of("V", view(slow, 0xFF))
+    assert ranks(views, ask(2), tables)["h0"] == 10
+    views["v7"] = views["v0"]
+    del views["h0"]
+    assert ranks(views, ask(2), tables)["h1"] == 3
+
+
 def test_a_node_is_free_as_a_whole_where_one_of_its_gpus_is_broken(tables: ScoreTables) -> None:
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
     views = {"h": of("H", view(fast, 0x7F, ok=0x7F)), "v": of("V", view(slow, 0b1111))}
