@@ -12,7 +12,10 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import count
+from operator import getitem
 from random import Random
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -21,7 +24,7 @@ from api.gpu_request import gpu_request
 from scheduler.simulation.fleet_replay import Give, NodeKind
 from tests.bench.placement_fleets import Machine, best_gbps
 
-_DRAWS: Final = 16
+_DRAWS: Final = 32
 """Sets that are drawn of the device plugin for each set of free GPUs."""
 _COMPARED: Final = (2, 4, 8)
 """Sizes by which one machine is slower than another."""
@@ -52,6 +55,23 @@ class Seat(NamedTuple):
     """Sets as they were drawn."""
 
 
+class _Orders(dict[int, tuple[float, ...]]):
+    """Free GPUs of a node to what it is compared by for a pod of a size: greater is better, and
+    nothing is least, where the pod does not fit."""
+
+    def __init__(self, its: Type, size: int) -> None:
+        self._its = its
+        self._size = size
+
+    def __missing__(self, free: int) -> tuple[float, ...]:
+        gpus = free.bit_count()
+        if gpus < self._size:
+            self[free] = ()
+        else:
+            self[free] = self._its.seat(free, self._size).speed, self._its.slowness, -gpus
+        return self[free]
+
+
 class Type:
     """Nodes of one machine. Keeps what it asked its device plugin."""
 
@@ -61,19 +81,22 @@ class Type:
         self.judge = machine.judge
         self._kind = kind
         self._give = give
-        self._chance = Random(machine.name)  # noqa: S311  # it has to repeat
+        self._name = machine.name
         self._best = {size: best_gbps(fleet, size) for size in range(1, self.n + 1)}
         ratios = [self.judge.best(size) / self._best[size] for size in _COMPARED if size <= self.n]
         self.slowness = -(math.prod(ratios) ** (1 / len(ratios))) if ratios else 0.0
         """The greater, the slower are its best sets."""
         self._seats: dict[tuple[int, int], Seat] = {}
+        self.orders = cache(partial(_Orders, self))
+        """By size."""
 
     def seat(self, free: int, size: int) -> Seat:
         """What these free GPUs have for a pod of this size, which fits."""
         asked = free, size
         if asked not in self._seats:
             wish = gpu_request(size)
-            sets = tuple(self._give(self._kind, free, wish, self._chance) for _ in range(_DRAWS))
+            chance = Random(f"{self._name} {free} {size}")  # noqa: S311  # it has to repeat
+            sets = tuple(self._give(self._kind, free, wish, chance) for _ in range(_DRAWS))
             best = self._best[size]
             speed = fmean(self.judge.gbps(group) / best if best else 1.0 for group in sets)
             (likely, _), *_ = Counter(sets).most_common(1)
@@ -98,6 +121,8 @@ class State:
     ends: list[tuple[float, int, int]]
     """Heap of when, which node, which set."""
     waiting: list[Pod]
+    orders: dict[int, list[_Orders]] = field(default_factory=dict)
+    """By size, for each node; the same for all copies."""
 
     def fitting(self, size: int) -> list[int]:
         """Nodes with so many free GPUs."""
@@ -105,7 +130,19 @@ class State:
 
     def copy(self) -> State:
         """The same moment, to try something on."""
-        return State(self.types, self.free.copy(), self.ends.copy(), self.waiting.copy())
+        return State(
+            self.types, self.free.copy(), self.ends.copy(), self.waiting.copy(), self.orders
+        )
+
+    def fastest(self, size: int) -> int | None:
+        """The node that a pod of this size goes to if it takes the fastest set; None without room.
+
+        It is called millions of times.
+        """
+        if size not in self.orders:
+            self.orders[size] = [its.orders(size) for its in self.types]
+        found, node = max(zip(map(getitem, self.orders[size], self.free), count(), strict=False))
+        return node if found else None
 
 
 Policy = Callable[["Day", Sequence[int], Pod], int]
@@ -195,9 +232,8 @@ def fastest(day: Day, nodes: Sequence[int], pod: Pod) -> int:
     return _best(day, nodes, lambda node: _speed_first(day.state, node, pod.size))
 
 
-def _speed_first(state: State, node: int, size: int) -> tuple[float, float, int]:
-    its, free = state.types[node], state.free[node]
-    return its.seat(free, size).speed, its.slowness, -free.bit_count()
+def _speed_first(state: State, node: int, size: int) -> tuple[float, ...]:
+    return state.types[node].orders(size)[state.free[node]]
 
 
 def look_ahead(day: Day, nodes: Sequence[int], pod: Pod) -> int:
@@ -213,7 +249,7 @@ def look_ahead(day: Day, nodes: Sequence[int], pod: Pod) -> int:
 
 
 def _candidates(state: State, nodes: Iterable[int], size: int) -> Iterator[int]:
-    best: dict[tuple[str, bool], tuple[tuple[float, float, int], int]] = {}
+    best: dict[tuple[str, bool], tuple[tuple[float, ...], int]] = {}
     for node in nodes:
         its = state.types[node]
         group = its.product, state.free[node] == (1 << its.n) - 1
@@ -248,9 +284,9 @@ def _future(day: Day, node: int, pod: Pod) -> float:
 
 
 def _arrive(state: State, pod: Pod) -> float:
-    found = [(*_speed_first(state, node, pod.size), node) for node in state.fitting(pod.size)]
-    if found:
-        return _sit(state, max(found)[-1], pod, pod.at)
+    node = state.fastest(pod.size)
+    if node is not None:
+        return _sit(state, node, pod, pod.at)
     state.waiting.append(pod)
     return 0.0
 

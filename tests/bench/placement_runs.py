@@ -128,7 +128,7 @@ def run(key: Key, give: Give) -> Run:
     chance = seeded(f"{key.seed} {key.arm}")
     if key.arm in JUDGED:
         pods = [Pod(each.at_seconds, each.lasts_seconds, each.wish.gpus) for each in arrivals]
-        landed = Day(types_of(fleet, give), pods, JUDGED[key.arm], chance).play()
+        landed = Day(types_of(key.fleet, give), pods, JUDGED[key.arm], chance).play()
     else:
         its = arm(key.arm, tables, give)
         kinds = tuple(kind_of(each.name) for each in fleet)
@@ -141,8 +141,10 @@ def run(key: Key, give: Give) -> Run:
     return Run(key=key, sizes=sizes, took_seconds=round(time.process_time() - begin, 3))
 
 
-def types_of(fleet: Sequence[Machine], give: Give) -> tuple[Type, ...]:
-    """The nodes of a fleet as the reference plays them."""
+@cache
+def types_of(spec: str, give: Give) -> tuple[Type, ...]:
+    """The nodes of a fleet as the reference plays them. Raises BadInput."""
+    fleet = fleet_of(spec)
     types = {each.name: Type(each, kind_of(each.name), give, fleet) for each in set(fleet)}
     return tuple(types[each.name] for each in fleet)
 
