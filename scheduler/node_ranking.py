@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest
@@ -46,21 +46,10 @@ class RankedNode(NamedTuple):
     view: View
     outcome: PlacementOutcome | None
     """None where the node cannot be scored, and while its table is being worked out."""
-    clique: bool
-    """Whether it is in the NVLink clique that has most of the job's nodes."""
     aims: Aims | None
     """None if the node is not known to serve the pod."""
     rank: int
     """Score that the scheduler gets, 0 to 10."""
-
-
-class _Scored(NamedTuple):
-    """Columns of :class:`RankedNode`, with an entry for each of some views: nodes with equal views
-    share one."""
-
-    outcomes: Sequence[PlacementOutcome | None]
-    cliques: Sequence[bool]
-    aims: Sequence[Aims | None]
 
 
 class Ranking(NamedTuple):
@@ -88,9 +77,10 @@ class NodeRanker:
         distinct = Counter(views)
         tables = _TablesOfCall(self._tables)
         question = self._question(ask, distinct, tables)
-        scored = self._scored(question, distinct, tables, only_known=False)
-        levels = map(_level, distinct, scored.outcomes, ranks(scored.aims))
-        judged = dict(zip(distinct, zip(*scored, levels, strict=True), strict=True))
+        outcomes = self._outcomes(ask.wish, distinct, tables, only_known=False)
+        aims = self._aims(question, distinct, outcomes)
+        levels = map(_level, distinct, outcomes, ranks(aims))
+        judged = dict(zip(distinct, zip(outcomes, aims, levels, strict=True), strict=True))
         return [
             RankedNode(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)
         ]
@@ -131,11 +121,11 @@ class NodeRanker:
         if known.keys() >= views.keys():
             return known, {}
         new = [view for view in views if view not in known]
-        scored = self._scored(question, new, tables, only_known=only_known)
-        new_scores = dict(zip(new, scored.aims, strict=True))
+        outcomes = self._outcomes(question.wish, new, tables, only_known=only_known)
+        new_scores = dict(zip(new, self._aims(question, new, outcomes), strict=True))
         unsettled = {
             view: outcome
-            for view, outcome in zip(new, scored.outcomes, strict=True)
+            for view, outcome in zip(new, outcomes, strict=True)
             if new_scores[view] is None or isinstance(view, NoView) or not view.sure
         }
         scores = {view: new_scores[view] if view in new_scores else known[view] for view in views}
@@ -151,34 +141,27 @@ class NodeRanker:
         aims = product_aims(ask.wish, views, tables, self._order, job_product)
         return ScoreQuestion(ask.wish, frozenset(aims.items()), cliques)
 
-    def _scored(
+    def _aims(
         self,
         question: ScoreQuestion,
-        views: Collection[View],
-        tables: _TablesOfCall,
-        *,
-        only_known: bool,
-    ) -> _Scored:
-        """Outcome, clique and aims of each of these views, which are all different, in order."""
-        outcomes = self._outcomes(question.wish, views, tables, only_known=only_known)
-        inside = [
-            isinstance(view, ScoringView) and view.clique in question.cliques for view in views
-        ]
-        aims = dict(question.aims)
-        found = [
-            node_aims(
+        views: Iterable[View],
+        outcomes: Iterable[PlacementOutcome | None],
+    ) -> list[Aims | None]:
+        """Aims of each of these views with these outcomes, in order."""
+        products = dict(question.aims)
+        return [
+            None
+            if isinstance(view, NoView) or outcome is None
+            else node_aims(
                 outcome,
                 view,
                 question.wish,
-                aims[view.product],
+                products[view.product],
                 self._order,
-                in_clique=is_inside,
+                in_clique=view.clique in question.cliques,
             )
-            if isinstance(view, ScoringView) and outcome is not None
-            else None
-            for view, outcome, is_inside in zip(views, outcomes, inside, strict=True)
+            for view, outcome in zip(views, outcomes, strict=True)
         ]
-        return _Scored(outcomes, inside, found)
 
     def _outcomes(
         self,

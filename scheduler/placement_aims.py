@@ -20,6 +20,7 @@ from scheduler.cluster.node_views import ScoringView, View
 KEPT_WHOLE, KEPT_OF_MANY, MANY_WHOLE = 2, 1, 9
 """Free nodes of a product that are kept for pods that fill them: the second number while so many
 candidates are entirely free, else the first. Found by a search (docs/decisions/scheduling.md)."""
+IN_CLIQUE: Final = 2
 _COMPARED: Final = (gpu_request(2), gpu_request(4), gpu_request(8))
 """Requests whose best speeds decide whether a product counts as fast or slow."""
 _DIGITS: Final = 9
@@ -45,7 +46,7 @@ class Aims(NamedTuple):
     linked: int = 0
     """Percent of the odds that the pod's link wish is met."""
     job: int = 0
-    """1 on the product of the pod's job, 2 in its NVLink clique."""
+    """1 on the product of the pod's job, IN_CLIQUE in its NVLink clique."""
     product: int = 0
     """0 where the pod breaks up one of the few free nodes that are kept whole, else 1; with
     CHEAPEST the product's place."""
@@ -143,7 +144,7 @@ def node_aims(
     return Aims(
         taken=outcome.taken,
         linked=int(outcome.linked * 100),
-        job=2 if in_clique else int(product.is_jobs),
+        job=IN_CLIQUE if in_clique else int(product.is_jobs),
         product=product.place if is_cheapest else int(not breaks),
         speed=speed,
         slowest=product.place,

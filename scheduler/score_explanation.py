@@ -16,6 +16,7 @@ from placement.masks import members
 from scheduler.cluster.node_views import NoOutcome, NoView
 from scheduler.filters.node_filters import LeftOutNode
 from scheduler.node_ranking import RankedNode, unscored
+from scheduler.placement_aims import IN_CLIQUE
 from scheduler.pod_request import PodRequest
 from scheduler.rank_levels import shortfall
 
@@ -96,7 +97,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     clique: str | None = None
     """NVLink clique across nodes."""
     in_job_clique: bool = False
-    """Most of the job's nodes are in this clique."""
+    """The node can take the pod, and most of the job's nodes are in this clique."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +161,7 @@ def _answer(
         free=members(view.free),
         sure=view.sure,
         clique=view.clique,
-        in_job_clique=verdict.clique,
+        in_job_clique=verdict.aims is not None and verdict.aims.job == IN_CLIQUE,
     )
     if outcome is None:
         return answer

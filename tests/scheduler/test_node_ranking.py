@@ -16,7 +16,7 @@ from placement.kubelet_model import Policies, TopologyManager
 from placement.score_table import GIVEN_UP, ScoreTable
 from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
 from scheduler.node_ranking import NodeRanker, OutcomeUnknown, RankedNode
-from scheduler.placement_aims import ProductOrder
+from scheduler.placement_aims import IN_CLIQUE, ProductOrder
 from scheduler.pod_request import PodRequest
 from tests.observed import observed
 from tests.scheduler.later import Later
@@ -144,7 +144,8 @@ def test_pods_of_one_job_like_the_clique_that_has_most_of_its_nodes(tables: Scor
         "in-b": 2,
         "in-none": 2,
     }
-    assert verdicts["in-a"].clique
+    assert verdicts["in-a"].aims
+    assert verdicts["in-a"].aims.job == IN_CLIQUE
     assert ranks(views, ask(2), tables)["in-a"] < 10
 
 
@@ -157,7 +158,7 @@ def test_where_no_node_of_the_job_is_in_a_clique_none_is_preferred(tables: Score
         "in-a": view(gen, 0b0011, clique="a"),
     }
     verdicts = judged(views, ask(2, job="job"), tables)
-    assert {each.node for each in verdicts.values() if each.clique} == set()
+    assert {each.aims.job for each in verdicts.values() if each.aims} == {1}
     assert verdicts["in-none"].rank == verdicts["in-a"].rank == 10
 
 

@@ -78,7 +78,7 @@ def scored(node: str, aims: Aims, gen: str = "") -> RankedNode:
     sets = {0b11: Fraction(1)}
     outcome = PlacementOutcome(sets=sets, reported=sets, taken=aims.taken)
     seen = view(0b11, gen=gen or fleets.gen())
-    return RankedNode(node=node, view=seen, outcome=outcome, clique=False, aims=aims, rank=1)
+    return RankedNode(node=node, view=seen, outcome=outcome, aims=aims, rank=1)
 
 
 def answers(found: Explanation) -> dict[str, NodeAnswer]:
