@@ -77,7 +77,8 @@ def test_the_shipped_scheduler_leads_by_its_own_lease_and_places_pods(
 def test_the_pages_section_is_all_that_another_scheduler_needs_and_no_name_is_resolved(
     stage: Stage, front: Front
 ) -> None:
-    (section,) = yaml.safe_load(scheduler_page.marked("extenders"))["extenders"]
+    page = yaml.safe_load(scheduler_page.marked("extenders"))
+    (section,) = page["extenders"]
     files = tls(stage.client)
     assert section["tlsConfig"].keys() == files.keys()
     assert section["urlPrefix"].startswith(f"{ADDRESS}/")
@@ -85,7 +86,7 @@ def test_the_pages_section_is_all_that_another_scheduler_needs_and_no_name_is_re
     section["tlsConfig"] |= {name: files[name] for name in ("caFile", "certFile", "keyFile")}
 
     section["httpTimeout"] = TIMEOUT
-    stage.start_scheduler({"extenders": [section]}, EXISTING)
+    stage.start_scheduler({**page, "extenders": [section]}, EXISTING)
     pod = stage.add_pod(1, scheduler=EXISTING)
 
     assert stage.placed(pod).startswith("node-")
