@@ -256,6 +256,7 @@ def _schema() -> dict[str, Any]:
                     **replicas,
                     "percentageOfNodesToScore": {**number, "minimum": 0, "maximum": 100},
                     "extenderTimeout": text,
+                    "allGpuPods": switch,
                     "onGpuNodes": switch,
                 }
             ),

@@ -345,12 +345,13 @@ BY_A_NAMESPACES_ADMIN = {
         | {"mig": {"mode": "enforce"}, "scheduler": {"enabled": True}}
         | {"monitoring": {"monitor": "pod", "rules": True}},
         {"monitoring": {"monitor": "service"}},
+        {"scheduler": {"enabled": True, "kubeScheduler": {"allGpuPods": True}}},
     ],
 )
 def test_every_kind_that_takes_a_right_is_tried_before_anything_is_made(
     values: dict[str, Any],
 ) -> None:
-    text = rendered(values)
+    text = rendered(values, more=("--kube-version", TAG))
     manifests = [it for it in yaml.safe_load_all(text) if it]
     first, second = (it for it in manifests if HOOK in it["metadata"].get("annotations", {}))
     tried = second["items"]

@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
-from tests.deploy.chart import objects, rendered
+from tests.deploy.chart import kustomized, objects, rendered
+from tests.deploy.daemonset import DEPLOY
 
 pytestmark = pytest.mark.cluster
 
@@ -30,6 +31,43 @@ def test_the_second_kube_scheduler_is_of_the_clusters_own_version(cluster: str, 
     pod = made["Deployment", "gpuscape", "gpuscape-kube-scheduler"]["spec"]["template"]["spec"]
     image = pod["containers"]["kube-scheduler"]["image"]
     assert image == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "folder"),
+    [
+        ("v1.32.4", "gpu-pods-before-1.36"),
+        ("v1.35.0-eks-3025e55", "gpu-pods-before-1.36"),
+        ("v1.36.0-gke.100", "gpu-pods"),
+        ("v1.37.1", "gpu-pods"),
+    ],
+)
+def test_gpu_pods_are_left_to_one_scheduler_as_the_clusters_version_can(
+    cluster: str, folder: str
+) -> None:
+    """Nothing else is made for it, and nothing without the value."""
+    one = {"scheduler": {"enabled": True, "kubeScheduler": {"allGpuPods": True}}}
+    with_it = objects(rendered(one, more=("--kube-version", cluster)))
+    without = objects(rendered(RANKED, more=("--kube-version", cluster)))
+    added = {key: made for key, made in with_it.items() if key not in without}
+    assert added == objects(kustomized(DEPLOY / folder))
+    assert len(added) == 2
+
+
+def test_without_its_kube_scheduler_no_gpu_pods_are_sent_there() -> None:
+    away = {"scheduler": {"enabled": True, "kubeScheduler": {"enabled": False, "allGpuPods": True}}}
+    assert not [name for _, _, name in objects(rendered(away)) if "gpu-pods" in name]
+
+
+def test_policies_of_two_installations_have_names_of_their_own() -> None:
+    one = {"scheduler": {"enabled": True, "kubeScheduler": {"allGpuPods": True}}}
+    made = objects(rendered(one, namespace="monitoring"))
+    kinds = {
+        kind: it for (kind, _, name), it in made.items() if name == "gpuscape-gpu-pods.monitoring"
+    }
+    assert len(kinds) == 2
+    (binding,) = (it for kind, it in kinds.items() if kind.endswith("Binding"))
+    assert binding["spec"]["policyName"] == "gpuscape-gpu-pods.monitoring"
 
 
 def test_a_kube_scheduler_may_come_from_a_mirror_and_run_on_gpu_nodes() -> None:
