@@ -9,6 +9,7 @@ from typing import Final
 
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, is_gpu_resource
 from base.text import rfc3339
+from diagnosis.checks.scheduler_checks import POD_TWO_SCHEDULERS, check_pod_schedulers
 from diagnosis.facts.pod_facts import FilteredCluster, PodFacts
 from diagnosis.finding import (
     DoctorFinding,
@@ -25,12 +26,13 @@ from mig.profile_names import profile_hint
 from scheduler.filters import node_selection, taints
 from scheduler.filters.filter_notes import notes
 from scheduler.filters.node_filters import LeftOutNode, NodeFilter
+from scheduler.filters.preemption import scheduler_of
 
 SCHEDULER_UNKNOWN: Final = FindingKind(
     name="pod-scheduler-silent",
     severity=FindingSeverity.ERROR,
     cause="No scheduler has handled the pod: the one in its spec.schedulerName does not run.",
-    fix="Check spec.schedulerName; default-scheduler and gpuscape-scheduler are the usual names.",
+    fix="Check spec.schedulerName; default-scheduler and gpuscape are the usual names.",
     page="scheduler.md#install",
 )
 GATED: Final = FindingKind(
@@ -117,8 +119,8 @@ ELSEWHERE: Final = FindingKind(
     fix="`kubectl describe pod POD`: the Event FailedScheduling has the scheduler's own reason.",
     page="doctor.md#pods-that-wait",
 )
-
 KINDS: Final = (
+    POD_TWO_SCHEDULERS,
     *(SCHEDULER_UNKNOWN, GATED, RESOURCE_UNKNOWN, TOO_LARGE, GPUS_IN_USE, SHORT_OF_OTHERS),
     *(TAINTED, CORDONED, NOT_SELECTED, TERM_BROKEN, NO_NODES, ELSEWHERE),
 )
@@ -141,7 +143,7 @@ def check_scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
     if gates:
         yield finding(GATED, facts.title, f"scheduling gates: {', '.join(gates)}")
     elif not _was_looked_at(facts):
-        name = spec.scheduler_name or "default-scheduler"
+        name = scheduler_of(facts.constraints)
         sentence = f"{name} has not handled it for {_age_seconds(facts):.0f} s"
         yield finding(SCHEDULER_UNKNOWN, facts.title, sentence)
 
@@ -164,7 +166,7 @@ def check_nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
         yield finding(ELSEWHERE, facts.title, f"{names} could take it. {words}".strip())
 
 
-CHECKS: Final = (check_scheduler, check_nodes)
+CHECKS: Final = (check_scheduler, check_nodes, check_pod_schedulers)
 
 
 def _impossible(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFinding]:

@@ -16,6 +16,7 @@ from diagnosis.checks import heartbeat_checks
 from diagnosis.checks.cluster_checks import PERMIT_OPEN
 from diagnosis.checks.heartbeat_checks import WRITES_STOPPED, lease_findings, released_findings
 from diagnosis.checks.image_checks import image_skew, skew_findings
+from diagnosis.checks.scheduler_checks import NODE_TWO_SCHEDULERS, check_node_schedulers
 from diagnosis.facts.remote_node_facts import RemoteNodeFacts
 from diagnosis.finding import (
     DoctorFinding,
@@ -173,8 +174,8 @@ SECOND_INSTALLATION: Final = FindingKind(
     " which names its policies.",
     page="install.md#one-installation-in-a-cluster",
 )
-
 KINDS: Final = (
+    NODE_TWO_SCHEDULERS,
     *heartbeat_checks.KINDS,
     *(NODE_NOT_READY, NODE_CORDONED, CORDON_LEFT, AGENT_MISSING, AGENT_FAILING, AGENT_OLD),
     *(TOPOLOGY_MISSING, TOPOLOGY_UNREADABLE, GPUS_UNHEALTHY, GPU_MISSING),
@@ -333,6 +334,7 @@ def check_cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
 CHECKS: Final = (
     *(
         check_kubelet_ready,
+        check_node_schedulers,
         check_agent_pod,
         check_lease,
         check_release,

@@ -11,6 +11,7 @@ import msgspec
 
 from base.errors import BadInput
 from diagnosis.facts.cluster_facts import ServerFacts, read_server, value_or_unread
+from diagnosis.facts.gpu_schedulers import GpuSchedulers, gpu_schedulers
 from diagnosis.finding import Unread
 from kube.api import EVENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, InspectedApi
 from kube.api_errors import NotFound
@@ -19,7 +20,8 @@ from kube.objects.pod import Pod
 from kube.present_objects import present_objects
 from scheduler.cluster.cluster_reading import ClusterReading, wait_until
 from scheduler.explanation_source import ExplainedPod
-from scheduler.filters.node_filters import FilteredNodes
+from scheduler.filters.node_filters import FilteredNodes, NodeFilter
+from scheduler.filters.preemption import pod_on_node
 
 _MAKERS: Final = (JOBS, REPLICA_SETS, STATEFUL_SETS)
 """Kinds of objects that make pods; the Event of a refused pod is about its maker."""
@@ -58,6 +60,8 @@ class FilteredCluster:
 
     nodes: tuple[Node, ...]
     filtered: FilteredNodes
+    gpu_schedulers: GpuSchedulers
+    """Schedulers of GPU pods on nodes that the pod may go to, also if they have no room now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,8 @@ class PodFacts:
     constraints: Pod
     cluster: FilteredCluster | Unread
     """Not read for a pod that has a node, or has ended."""
+    gpu_schedulers: GpuSchedulers | Unread
+    """Schedulers of other GPU pods on its node, or as ``cluster`` has them while it has none."""
 
 
 def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: float) -> PodFacts:
@@ -93,16 +99,21 @@ def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: floa
             events=events,
             constraints=Pod(),
             cluster=Unread("there is no pod yet", applies=False),
+            gpu_schedulers=Unread("there is no pod yet", applies=False),
         )
     constraints = ExplainedPod(manifest=manifest, is_there=True).constraints
     pod = Pod.from_object(manifest)
+    cluster = _cluster(api, pod, constraints, timeout_seconds)
     return PodFacts(
         title=title,
         pod=pod,
         server=server,
         events=events,
         constraints=constraints,
-        cluster=_cluster(api, pod, constraints, timeout_seconds),
+        cluster=cluster,
+        gpu_schedulers=value_or_unread(lambda: _on_its_node(api, pod))
+        if isinstance(cluster, Unread)
+        else cluster.gpu_schedulers,
     )
 
 
@@ -113,7 +124,24 @@ def _cluster(
         return Unread("the pod has its node", applies=False)
     with closing(ClusterReading(api)) as reading:
         wait_until(lambda: reading.is_whole, lambda: reading.why_not, timeout_seconds)
-        return FilteredCluster(nodes=reading.nodes, filtered=reading.filtered(constraints))
+        filtered = reading.filtered(constraints)
+        short = (out.node for out in filtered.left_out if out.filter is NodeFilter.RESOURCES)
+        pods = reading.pods_by_node(constraints)
+        return FilteredCluster(
+            nodes=reading.nodes,
+            filtered=filtered,
+            gpu_schedulers=gpu_schedulers(
+                pod for node in (*filtered.candidates, *short) for pod in pods.get(node, ())
+            ),
+        )
+
+
+def _on_its_node(api: InspectedApi, pod: Pod) -> GpuSchedulers:
+    """Schedulers of the other GPU pods on the node of a pod that has one."""
+    fields = {"spec.nodeName": pod.spec.node_name}
+    others = map(Pod.from_object, present_objects(api, PODS, fields=fields) if pod.is_bound else ())
+    rooms = [pod_on_node(other) for other in others if other.metadata.uid != pod.metadata.uid]
+    return gpu_schedulers(room for room in rooms if room is not None)
 
 
 def _events(api: InspectedApi, namespace: str, name: str) -> tuple[PodEvent, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +22,7 @@ from kube.informer import (
     WatchLost,
 )
 from kube.objects.node import Node
-from kube.objects.pod import DEFAULT_SCHEDULER, Pod
+from kube.objects.pod import Pod
 from scheduler.filters import node_filters, preemption
 from scheduler.filters.node_filters import FilteredNodes, NodeFilter
 from scheduler.filters.preemption import PodOnNode
@@ -36,7 +36,7 @@ class ClusterReading:
 
     def __init__(self, api: Api) -> None:
         self._nodes: dict[str, Node] = {}
-        self._pods: dict[str, tuple[PodOnNode, str]] = {}  # UID to pod and its scheduler
+        self._pods: dict[str, PodOnNode] = {}  # by UID
         self._synced: set[str] = set()
         self._down: dict[str, str] = {}
         self._failed: BadInput | None = None
@@ -77,16 +77,19 @@ class ClusterReading:
         """Reason why not all was read yet; empty where only time is missing."""
         return "; ".join(self._down.values())
 
-    def filtered(self, pod: Pod) -> FilteredNodes:
-        """The nodes as the filters divide them; the pod itself holds nothing of them.
-
-        Nominated pods count where the same scheduler knows them: the one that the pod names.
-        """
+    def pods_by_node(self, pod: Pod) -> Mapping[str, Sequence[PodOnNode]]:
+        """Pods with room on a node, by its name, as the scheduler of ``pod`` knows them; that one
+        is left out, and so are pods that another scheduler has nominated."""
         by_node: defaultdict[str, list[PodOnNode]] = defaultdict(list)
-        for uid, (other, scheduler) in self._pods.items():
-            is_known = not other.nominated or scheduler == scheduler_of(pod)
+        for uid, other in self._pods.items():
+            is_known = not other.nominated or other.scheduler == preemption.scheduler_of(pod)
             if uid != pod.metadata.uid and is_known:
                 by_node[other.node].append(other)
+        return by_node
+
+    def filtered(self, pod: Pod) -> FilteredNodes:
+        """The nodes as the filters divide them; the pod itself holds nothing of them."""
+        by_node = self.pods_by_node(pod)
         loads = {node: preemption.load_for(pod, pods) for node, pods in by_node.items()}
         filtered = node_filters.filtered(pod, self._nodes.values(), loads)
         short = [
@@ -135,12 +138,7 @@ class ClusterReading:
         if on_node is None:
             self._pods.pop(pod.metadata.uid, None)
         else:
-            self._pods[pod.metadata.uid] = (on_node, scheduler_of(pod))
-
-
-def scheduler_of(pod: Pod) -> str:
-    """Name of the scheduler that places the pod."""
-    return pod.spec.scheduler_name or DEFAULT_SCHEDULER
+            self._pods[pod.metadata.uid] = on_node
 
 
 def wait_until(is_there: Callable[[], bool], why_not: Callable[[], str], seconds: float) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.objects.node import Node
-from kube.objects.pod import Pod
+from kube.objects.pod import DEFAULT_SCHEDULER, Pod
 from scheduler.filters.resource_fit import NodeLoad, node_load, shortages
 
 _NEVER: Final = "Never"
@@ -31,6 +31,8 @@ class PodOnNode:
     """``namespace/name``."""
     node: str
     requests: Amounts
+    scheduler: str = DEFAULT_SCHEDULER
+    """Name of the scheduler that places it."""
     priority: int = 0
     started_at: str = _NOT_STARTED
     """RFC 3339."""
@@ -74,11 +76,17 @@ def pod_on_node(pod: Pod) -> PodOnNode | None:
         name=pod.metadata.full_name,
         node=node,
         requests=pod_requests(pod.spec),
+        scheduler=scheduler_of(pod),
         priority=pod.spec.priority or 0,
         started_at=pod.status.start_time or _NOT_STARTED,
         nominated=not pod.is_bound,
         preempted=pod.is_preempted,
     )
+
+
+def scheduler_of(pod: Pod) -> str:
+    """Name of the scheduler that places the pod."""
+    return pod.spec.scheduler_name or DEFAULT_SCHEDULER
 
 
 def load_for(pod: Pod, pods: Iterable[PodOnNode]) -> NodeLoad:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +16,7 @@ from tests.access.stage import ENFORCED_SECONDS
 from tests.agent.agent_process import until
 from tests.controlplane.plane import Object, Plane
 from tests.deploy.daemonset import DEPLOY
+from tests.deploy.scheduler_page import PAGE
 
 pytestmark = pytest.mark.cluster
 
@@ -130,6 +133,25 @@ class TestChanged:
         namespace = plane.namespace("other", labels=labels)
         plane.account(namespace, "default")
         assert scheduler_of(plane, namespace, ASKING["GPUs"]) == "default-scheduler"
+
+
+def test_the_pages_selector_finds_the_pods_that_would_wait_for_ever(plane: Plane) -> None:
+    """Of those that name the scheduler the ones that have no node."""
+    namespace = plane.namespace("undone")
+    plane.account(namespace, "default")
+    for name, spec in {
+        "waits": {"schedulerName": "gpuscape"},
+        "has-a-node": {"schedulerName": "gpuscape", "nodeName": plane.make_node()},
+        "of-another": {"schedulerName": "default-scheduler"},
+    }.items():
+        pod = {"containers": [{"name": "main", "image": "none"}], **spec}
+        body = {"metadata": {"name": name}, "spec": pod}
+        plane.demand("POST", f"/api/v1/namespaces/{namespace}/pods", body)
+    found = re.search(r"delete pods --field-selector=(\S+)", PAGE)
+    assert found is not None
+    query = urllib.parse.urlencode({"fieldSelector": found[1]})
+    listed = plane.demand("GET", f"/api/v1/namespaces/{namespace}/pods?{query}")["items"]
+    assert [pod["metadata"]["name"] for pod in listed] == ["waits"]
 
 
 class TestRefused:

@@ -53,10 +53,11 @@ class Cluster:
         status = {"allocatable": amounts}
         self.api.server.create(NODES, {"metadata": metadata, "spec": spec, "status": status})
 
-    def other(self, node: str, gpus: int, cpu: str = "1") -> None:
-        """A pod that is bound."""
+    def other(self, node: str, gpus: int, cpu: str = "1", scheduler: str | None = None) -> None:
+        """A pod that is bound, by this scheduler or by the default one."""
         resources = {"requests": {GPU: str(gpus), "cpu": cpu}}
         spec = {"nodeName": node, "containers": [{"name": "c", "resources": resources}]}
+        spec |= {"schedulerName": scheduler} if scheduler else {}
         self.api.server.create(PODS, {"metadata": {"name": f"on-{node}"}, "spec": spec}, "default")
 
     def event(self, reason: str, note: str, *, age_seconds: float = 0.0) -> None:
@@ -162,6 +163,11 @@ def silent_scheduler(cluster: Cluster) -> None:
     cluster.status = {"phase": "Pending"}
 
 
+def of_two_schedulers(cluster: Cluster) -> None:
+    cluster.runs()
+    cluster.other("a", 1, scheduler="volcano")
+
+
 def gated(cluster: Cluster) -> None:
     cluster.spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
     cluster.status = {
@@ -203,6 +209,7 @@ FAULTS: Mapping[str, Plant] = {
     "pod-mixes-gpu-resources": mixed,
     "pod-link-unknown": misspelt_link,
     "pod-scheduler-silent": silent_scheduler,
+    "pod-two-schedulers": of_two_schedulers,
     "pod-gated": gated,
     "pod-resource-unknown": lambda cluster: setattr(cluster, "asked", {MIG: "1"}),
     "pod-too-large": lambda cluster: setattr(cluster, "asked", {GPU: "16"}),
@@ -220,6 +227,8 @@ FOLLOWING: Mapping[str, frozenset[str]] = {
     "pod-taint-not-tolerated": frozenset({"pod-waits-for-gpus"}),
     "pod-nodes-cordoned": frozenset({"pod-waits-for-gpus"}),
     "pod-waits-for-resources": frozenset({"pod-waits-for-gpus"}),
+    # the pod on the full node has the default scheduler
+    "pod-scheduler-silent": frozenset({"pod-two-schedulers"}),
 }
 
 
@@ -291,6 +300,32 @@ def test_a_job_whose_pods_are_refused_is_explained_by_its_events(
     (found,) = made.findings
     assert (found.name, found.about) == (name, f"Job {SPACE}/train")
     assert note in found.cause
+
+
+@pytest.mark.parametrize(
+    ("node", "gpus", "is_found"), [("a", 1, True), ("full", 0, False), ("tainted", 1, False)]
+)
+def test_a_waiting_pod_is_compared_with_gpu_pods_where_it_may_go(
+    cluster: Cluster, node: str, gpus: int, is_found: bool
+) -> None:
+    """Also on nodes that have no room for it now, and not with pods without GPUs."""
+    cluster.node("tainted", taints=[TAINT])
+    cluster.api.server.delete(PODS, "on-full", "default")
+    cluster.other(node, gpus, scheduler="volcano")
+
+    found = [it for it in cluster.examined().findings if it.name == "pod-two-schedulers"]
+
+    assert [it.cause for it in found] == is_found * [
+        f"its scheduler is default-scheduler; other GPU pods there: 1 of volcano (such as "
+        f"default/on-{node})"
+    ]
+
+
+def test_a_pod_without_gpus_may_have_any_scheduler(cluster: Cluster) -> None:
+    of_two_schedulers(cluster)
+    cluster.asked = {"cpu": "1"}
+
+    assert cluster.examined().findings == ()
 
 
 def test_the_newest_event_says_why(cluster: Cluster) -> None:

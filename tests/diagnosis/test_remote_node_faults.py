@@ -98,6 +98,14 @@ class ShownNode:
             DAEMON_SETS, names.AGENT_DAEMON_SET, {"spec": {"template": pod}}, names.NAMESPACE
         )
 
+    def has_pod(self, name: str, scheduler: str, gpus: int, phase: str = "Running") -> None:
+        """Another pod, placed by this scheduler."""
+        resources = {"limits": {GPU: str(gpus)}}
+        containers = [{"name": "main", "resources": resources}]
+        spec = {"nodeName": NAME, "schedulerName": scheduler, "containers": containers}
+        pod = {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+        self.api.server.create(PODS, pod, "default")
+
     def no_coordinator(self) -> None:
         self.api.server.delete(LEASES, names.COORDINATOR_LEASE, names.NAMESPACE)
 
@@ -119,6 +127,11 @@ def no_agent(node: ShownNode) -> None:
     server.delete(PODS, "gpuscape-agent-1", names.NAMESPACE)
     server.delete(LEASES, names.agent_lease(NAME), names.NAMESPACE)
     node.patches(annotations={keys.TOPOLOGY: None})
+
+
+def of_two_schedulers(node: ShownNode) -> None:
+    node.has_pod("a", "gpuscape", 1)
+    node.has_pod("b", "default-scheduler", 2)
 
 
 def failing_agent(node: ShownNode) -> None:
@@ -158,6 +171,7 @@ FAULTS: Mapping[str, Plant] = {
     "node-not-ready": lambda node: node.reports(
         conditions=[{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
     ),
+    "node-two-schedulers": of_two_schedulers,
     "agent-pod-missing": no_agent,
     "agent-pod-failing": failing_agent,
     "agent-image-old": old_agent,
@@ -232,6 +246,16 @@ def test_an_image_whose_tag_fits_or_says_nothing_is_no_fault(
     assert node.examined().findings == ()
 
 
+def test_pods_without_gpus_and_pods_that_have_ended_may_have_other_schedulers(
+    node: ShownNode,
+) -> None:
+    node.has_pod("a", "gpuscape", 1)
+    node.has_pod("b", "default-scheduler", 0)
+    node.has_pod("c", "default-scheduler", 1, phase="Succeeded")
+
+    assert node.examined().findings == ()
+
+
 def test_every_kind_of_finding_on_a_node_from_outside_is_planted() -> None:
     seen_on_the_node_alone = {"lease-held-by-other"}
 
@@ -248,7 +272,11 @@ def test_what_the_account_may_not_read_is_not_taken_for_well(node: ShownNode) ->
     made = node.examined()
 
     assert made.findings == ()
-    assert {each.check for each in made.missed_checks} == {"agent-pod", "policy-objects"}
+    assert {each.check for each in made.missed_checks} == {
+        "agent-pod",
+        "node-schedulers",
+        "policy-objects",
+    }
 
 
 def test_a_policy_on_permits_that_could_not_be_tried_is_not_taken_for_well(node: ShownNode) -> None:
