@@ -81,7 +81,7 @@ class PodFacts:
     cluster: FilteredCluster | Unread
     """Not read for a pod that has a node, or has ended."""
     gpu_schedulers: GpuSchedulers | Unread
-    """Schedulers of other GPU pods on its node, or as ``cluster`` has them while it has none."""
+    """Schedulers of GPU pods on its node, or as ``cluster`` has them while it has none."""
 
 
 def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: float) -> PodFacts:
@@ -137,10 +137,10 @@ def _cluster(
 
 
 def _on_its_node(api: InspectedApi, pod: Pod) -> GpuSchedulers:
-    """Schedulers of the other GPU pods on the node of a pod that has one."""
+    """Schedulers of the GPU pods on the node of a pod that has one; the pod itself may be one."""
     fields = {"spec.nodeName": pod.spec.node_name}
-    others = map(Pod.from_object, present_objects(api, PODS, fields=fields) if pod.is_bound else ())
-    rooms = [pod_on_node(other) for other in others if other.metadata.uid != pod.metadata.uid]
+    found = present_objects(api, PODS, fields=fields) if pod.is_bound else ()
+    rooms = (pod_on_node(Pod.from_object(other)) for other in found)
     return gpu_schedulers(room for room in rooms if room is not None)
 
 

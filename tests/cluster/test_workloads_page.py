@@ -71,6 +71,23 @@ def test_every_manifest_says_where_it_lands() -> None:
     assert {"pairs-1", "pairs-2", *(param.values[1] for param in PODS)} == set(MACHINES)
 
 
+def test_without_a_model_two_linked_gpus_are_behind_nvswitch(cluster: Cluster) -> None:
+    """As the page says below its first example."""
+    (pod,) = (param.values[0] for param in PODS if param.id == "two-linked")
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeSelector"}
+    body = {**pod, "metadata": {**pod["metadata"], "name": "of-any-model"}, "spec": spec}
+    stage = cluster.stage
+    stage.plane.demand("POST", f"/api/v1/namespaces/{stage.namespace}/pods", body)
+    node = cluster.nodes[stage.placed("of-any-model")]
+    uid = stage.pod("of-any-model")["metadata"]["uid"]
+    until(lambda: uid in node.node.devices.pods)
+    stage.remove_pod("of-any-model")
+    until(lambda: uid not in node.node.devices.pods)
+
+    assert "the faster NVSwitch nodes come first" in " ".join(PAGE.split())
+    assert MACHINES[node.name].startswith("hgx-")
+
+
 @pytest.mark.parametrize(("pod", "node"), PODS)
 def test_it_lands_where_the_page_says_and_is_given_what_it_asks_for(
     cluster: Cluster, pod: dict[str, Any], node: str
