@@ -52,7 +52,7 @@ def _notes(pod: Pod, filtered: FilteredNodes) -> Iterator[str]:
     if spec.scheduling_gates:
         yield "The pod is not scheduled as long as it has a scheduling gate."
     for node, names in sorted(filtered.outlook.reserved.items())[:_MOST_NAMED]:
-        yield f"Room on {node} is reserved for {_listed(names)}: preemption has made it."
+        yield f"Room on {node} is reserved for {_listed(names)}: nominated, and not bound yet."
     if pod.status.nominated_node_name and count:
         name = pod.status.nominated_node_name
         yield f"Preemption makes room on {name}: the scheduler tries it before all others."

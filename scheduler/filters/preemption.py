@@ -37,7 +37,7 @@ class PodOnNode:
     started_at: str = _NOT_STARTED
     """RFC 3339."""
     nominated: bool = False
-    """Preemption makes room for it there; it is not bound yet."""
+    """The scheduler keeps room for it there; it is not bound yet."""
     preempted: bool = False
     """It was deleted to make room for another pod, and has not ended."""
 

@@ -189,7 +189,7 @@ def test_room_that_preemption_makes_is_kept_from_equals_and_not_from_those_above
 
     ending = f"{stage.namespace}/ending"
     waits = f"No node is left now. Preemption makes room on node-2: the pod waits for {ending}."
-    kept = f"Room on node-2 is reserved for {stage.namespace}/first: preemption has made it."
+    kept = f"Room on node-2 is reserved for {stage.namespace}/first: nominated, and not bound yet."
     assert of_first == ([], [waits])
     assert of_equal == ([], [NO_CANDIDATE, kept])
     assert of_higher == (["node-2"], [ONE_CANDIDATE])

@@ -517,7 +517,7 @@ def test_room_of_a_nominated_pod_is_not_offered(
         assert ranks(answer) == {}
         assert answer["notes"] == [
             NO_CANDIDATE,
-            "Room on whole is reserved for default/first: preemption has made it.",
+            "Room on whole is reserved for default/first: nominated, and not bound yet.",
         ]
     else:
         assert (ranks(answer), answer["notes"]) == ({"whole": 10}, [ONE_CANDIDATE])

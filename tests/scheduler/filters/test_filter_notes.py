@@ -114,7 +114,7 @@ def test_what_preemption_does_is_said_in_place_of_waiting() -> None:
 
 def test_reserved_room_is_said_of_pods_with_candidates_too() -> None:
     reserved = PreemptionOutlook(reserved={"n2": ("a/x", "a/y")})
-    line = "Room on n2 is reserved for a/x, a/y: preemption has made it."
+    line = "Room on n2 is reserved for a/x, a/y: nominated, and not bound yet."
     assert said(2, 1, outlook=reserved) == (line,)
     assert said(1, 1, outlook=reserved) == (ONE_CANDIDATE, line)
     assert said(0, 1, outlook=reserved) == (NO_CANDIDATE, line)
