@@ -73,7 +73,7 @@ def test_every_manifest_says_where_it_lands() -> None:
 
 def test_without_a_model_two_linked_gpus_are_behind_nvswitch(cluster: Cluster) -> None:
     """As the page says below its first example."""
-    (pod,) = (param.values[0] for param in PODS if param.id == "two-linked")
+    (pod,) = (_manifest(param) for param in PODS if param.id == "two-linked")
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeSelector"}
     body = {**pod, "metadata": {**pod["metadata"], "name": "of-any-model"}, "spec": spec}
     stage = cluster.stage
@@ -109,3 +109,8 @@ def test_it_lands_where_the_page_says_and_is_given_what_it_asks_for(
     assert given == pod["spec"]["containers"][0]["resources"]["limits"]
     if given.get(GPU, 0) > 1:
         assert landed.links(gpus) > 0
+
+
+def _manifest(param: Any) -> dict[str, Any]:
+    manifest: dict[str, Any] = param.values[0]
+    return manifest
