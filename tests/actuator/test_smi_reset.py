@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -247,6 +248,24 @@ def test_a_gpu_that_is_lost_in_it_is_stuck_with_the_output(
     assert result.outcome is Outcome.STUCK
     assert "did not come back" in result.reason
     assert "ended with 15" in result.reason
+
+
+def test_what_the_gpu_has_counts_and_not_what_the_program_says(
+    on: SimulatedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may end well without a reset, and be killed after one."""
+    monkeypatch.setattr(actuator.smi_reset, "smi_answer", lambda *_, **__: "ended with 0: done")
+    without_effect = changed(on)
+
+    def killed(*words: Any, **more: Any) -> str:
+        smi_answer(*words, **more)
+        return "ended with -9: "
+
+    monkeypatch.setattr(actuator.smi_reset, "smi_answer", killed)
+    with_effect = changed(on)
+
+    assert (without_effect.outcome, with_effect.outcome) == (Outcome.ROLLED_BACK, Outcome.APPLIED)
+    assert (mode(on), resets(on)) == ((True, True), 1)
 
 
 def test_a_host_without_the_program_is_as_before(tmp_path: Path) -> None:
