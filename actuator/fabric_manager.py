@@ -17,8 +17,8 @@ from discovery.host.device_files import proc_folder, process_name
 from discovery.host.pci import nv_switches
 
 FABRIC_MANAGER: Final = "nv-fabricmanager"
-_COMM_LENGTH: Final = 15
-"""Characters that the kernel keeps of a program's name. Source: proc(5), comm."""
+CUT_NAME: Final = FABRIC_MANAGER[:15]
+"""As much of its name as the kernel keeps. Source: proc(5), comm."""
 _WHY_NOT: Final = (
     "it is on NVSwitches, and Fabric Manager does not run: without it no GPU is reset alone, and"
     " NVLinks do not come back; start nvidia-fabricmanager.service"
@@ -48,6 +48,5 @@ def why_no_single_reset(root: Path, *, simulated: bool) -> str:
 
 
 def _runs(proc: Path) -> bool:
-    name = FABRIC_MANAGER[:_COMM_LENGTH]
     pids = (int(folder.name) for folder in proc.iterdir() if folder.name.isdigit())
-    return any(process_name(pid, proc) == name for pid in pids)
+    return any(process_name(pid, proc) == CUT_NAME for pid in pids)

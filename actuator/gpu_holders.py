@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from actuator.fabric_manager import CUT_NAME
 from base.errors import Transient
 from discovery.host.device_files import openers, pod_of_process, proc_folder, whole_process_name
 from discovery.mig_state import MigGpu
@@ -30,8 +31,6 @@ _KNOWN: Final = {
 }
 """Program to what people call it, where it is a known client of the driver.
 Source: mig-parted, deployments/systemd/utils.sh, default-gpu-clients; NVIDIA/gpu-operator#118."""
-_MANAGER: Final = "nv-fabricmanage"
-"""As much of its name as the kernel keeps."""
 NOBODY: Final = "no program is seen that has it open; run lsof /dev/nvidia* on the host"
 
 
@@ -58,7 +57,7 @@ def is_held(gpu: MigGpu, root: Path, *, simulated: bool) -> bool:
     Raises OSError and Transient where that cannot be known.
     """
     pids, proc = _opening(gpu, root, simulated) | _listed(gpu), proc_folder(root)
-    return any(not whole_process_name(pid, proc).startswith(_MANAGER) for pid in pids)
+    return any(not whole_process_name(pid, proc).startswith(CUT_NAME) for pid in pids)
 
 
 def _opening(gpu: MigGpu, root: Path, simulated: bool) -> frozenset[int]:

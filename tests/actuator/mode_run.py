@@ -70,8 +70,9 @@ def section(figures: ModeFigures) -> Section:
         text=(
             "Requests that a seed draws turn MIG on and off, and set layouts, on three simulated "
             "A100 (`tests/actuator/test_drawn_modes.py`). Clients hold GPUs for 1 to 60 s. Resets "
-            "take up to 20 s, fail, lose the GPU, never end, or are not possible. GPUs fall off "
-            "the bus, the worker is killed, and the node is booted in the middle. Time is "
+            "take up to 20 s, fail, lose the GPU, never end, or are left to nvidia-smi, where that "
+            "is allowed. GPUs fall off the bus, the worker is killed, and the node is booted in "
+            "the middle. Time is "
             "simulated. Each GPU has its desired layout, its previous one, or is named stuck with "
             "what waits on it. Other GPUs keep their instances. Once nothing is in the way, "
             "`gpuscape mig restore` ends what was stuck. A worker that loops would make more than "
