@@ -90,6 +90,11 @@ def test_nodes_pods_and_slots_come_and_go() -> None:
         of.until(lambda: of.view().pods["n"] == ())
         server.patch(NODES, "cpu", {"metadata": {"annotations": {keys.MIG_PERMIT: "{"}}})
         of.until(lambda: set(of.view().nodes) == {"n", "cpu"})
+        while of.changes.acquire(blocking=False):
+            pass  # those of what is there by now
+        server.patch(LEASES, "mig-slot-0", {"spec": {"holderIdentity": "cpu"}}, names.NAMESPACE)
+        assert of.changes.acquire(timeout=SOON)
+        assert holders(of) == ["cpu"]
         server.delete(LEASES, "mig-slot-0", names.NAMESPACE)
         of.until(lambda: of.view().slots == ())
         server.delete(NODES, "n")

@@ -112,6 +112,22 @@ def test_entries_that_disagree_write_nothing_and_those_that_agree_do() -> None:
     assert word(policy("x", "x"), metadata()) == "due"
 
 
+def test_of_entries_that_agree_the_first_one_is_named_on_the_node() -> None:
+    """So that it keeps the layout when the others go."""
+    both = policy("x", "x")
+    first = assigned(both, Metadata.from_object(metadata()))
+    assert first is not None
+    assert first.patch is not None
+    second = first.patch[keys.MIG_POLICY].replace("e0/", "e1/")
+    node = metadata(layout="x", policy=second)
+
+    assert (word(both, node), entry_of(both, node)) == ("due", "e1")
+    assert (word(both, written(both, node)), entry_of(both, written(both, node))) == (
+        "written",
+        "e0",
+    )
+
+
 NODES = st.builds(
     metadata,
     st.sampled_from(["a", "b"]),
