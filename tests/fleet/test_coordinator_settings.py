@@ -52,6 +52,33 @@ def test_what_is_set_becomes_settings_of_rollouts() -> None:
     assert settings.pod_terms.resources == ("nvidia.com/",)
 
 
+def test_a_setting_reaches_the_rollouts_whatever_people_call_it() -> None:
+    settings = load(
+        unavailable_limit="7",
+        cordoned_nodes="6",
+        settle="5s",
+        hold_deadline="40s",
+        cordoned_deadline="3m",
+        change_deadline="2m",
+        register_deadline="10s",
+        retry="9s",
+        long_wait="8m",
+    )
+    assert rollouts(settings) == rollouts(
+        RolloutSettings(
+            most_away=7,
+            most_cordoned=6,
+            settle_seconds=5,
+            hold_seconds=40,
+            cordoned_seconds=180,
+            end_seconds=120,
+            register_seconds=10,
+            retry_seconds=9,
+            long_wait_seconds=480,
+        )
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

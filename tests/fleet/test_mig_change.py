@@ -15,6 +15,7 @@ from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
+from fleet import node_patches
 from fleet.change_effects import (
     ChangeEffect,
     EvaluateDrain,
@@ -471,3 +472,15 @@ def test_a_node_of_which_one_gpu_was_rolled_back_is_given_back_with_what_it_offe
     effect = next_effect(view, TERMS, NOW)
 
     assert (isinstance(effect, WriteRecord) and effect.record.restarts == 2) is begins_anew
+
+
+def test_labels_are_paused_that_are_as_the_record_has_them_and_resumed_that_we_paused() -> None:
+    exporter, mine = "nvidia.com/gpu.deploy.dcgm-exporter", "by-me"
+    record = RollbackRecord(
+        v=2, node="n", uid="u", request=R, labels={PLUGIN: "true", exporter: "true"}
+    )
+    node = MigNode(name="n", uid="u", version="1", deploy=((exporter, "true"), (PLUGIN, mine)))
+    paused = replace(node, deploy=((exporter, PAUSED), (PLUGIN, mine)))
+
+    assert node_patches.pause_patch(node, record)["metadata"]["labels"] == {exporter: PAUSED}
+    assert node_patches.resume_patch(paused, record)["metadata"]["labels"] == {exporter: "true"}
