@@ -21,7 +21,7 @@ from kube.present_objects import present_objects
 from scheduler.cluster.cluster_reading import ClusterReading, wait_until
 from scheduler.explanation_source import ExplainedPod
 from scheduler.filters.node_filters import FilteredNodes, NodeFilter
-from scheduler.filters.preemption import pod_on_node
+from scheduler.filters.preemption import placed_pod
 
 _MAKERS: Final = (JOBS, REPLICA_SETS, STATEFUL_SETS)
 """Kinds of objects that make pods; the Event of a refused pod is about its maker."""
@@ -140,7 +140,7 @@ def _on_its_node(api: InspectedApi, pod: Pod) -> GpuSchedulers:
     """Schedulers of the GPU pods on the node of a pod that has one; the pod itself may be one."""
     fields = {"spec.nodeName": pod.spec.node_name}
     found = present_objects(api, PODS, fields=fields) if pod.is_bound else ()
-    rooms = (pod_on_node(Pod.from_object(other)) for other in found)
+    rooms = (placed_pod(Pod.from_object(other)) for other in found)
     return gpu_schedulers(room for room in rooms if room is not None)
 
 

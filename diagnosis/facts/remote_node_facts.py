@@ -36,7 +36,7 @@ from kube.objects.node import Node
 from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
 from kube.present_objects import present_objects
-from scheduler.filters.preemption import pod_on_node
+from scheduler.filters.preemption import placed_pod
 
 COMPONENT: Final = "app.kubernetes.io/component"
 _AGENT: Final = "agent"
@@ -111,7 +111,7 @@ def _agents(pods: tuple[Object, ...], namespace: str) -> Iterator[Object]:
 
 
 def _gpu_schedulers(pods: tuple[Object, ...]) -> GpuSchedulers:
-    rooms = (pod_on_node(Pod.from_object(pod)) for pod in pods)
+    rooms = (placed_pod(Pod.from_object(pod)) for pod in pods)
     return gpu_schedulers(room for room in rooms if room is not None)
 
 

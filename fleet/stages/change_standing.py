@@ -14,7 +14,12 @@ from fleet.drain.gpu_usage import is_idle, usage_of
 from fleet.mig_change import ChangeView, next_effect
 from fleet.mig_node import DrainMode
 from fleet.rollback_record import RollbackRecord
-from fleet.stages.in_the_way import drain_command, stuck, users_in_the_way, waits_for_pods
+from fleet.stages.in_the_way import (
+    drain_command,
+    users_in_the_way,
+    waits_for_a_person,
+    waits_for_pods,
+)
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
 from fleet.turns.change_progress import (
@@ -132,7 +137,9 @@ def changing(facts: NodeChangeFacts, record: RollbackRecord | None, now: float) 
 
 def _ended(facts: NodeChangeFacts, record: RollbackRecord, end: str, effect: ChangeEffect) -> Stage:
     if end == Outcome.STUCK:
-        return stuck(facts, "the node stays cordoned until a person has ended the change")
+        return waits_for_a_person(
+            facts, "the node stays cordoned until a person has ended the change"
+        )
     is_registering = end in TOUCHED and facts.slot is not None
     if is_registering and not isinstance(effect, PatchNode | FreeSlot):
         return _registering(facts, record, end)

@@ -17,7 +17,7 @@ _NOT_PODS = {
 }
 
 
-def stuck(facts: NodeChangeFacts, text: str) -> Stage:
+def waits_for_a_person(facts: NodeChangeFacts, text: str) -> Stage:
     """The standing of a change that is stuck: a person has to go on, or to give GPUs up."""
     blockers = failed_gpus_in_the_way(facts.node.status)
     return standing_at(

@@ -17,7 +17,7 @@ from api.mig_outcome import Outcome
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation, failed_gpus, retry_time
 from fleet.policy.assigned_layouts import Assignment
 from fleet.stages.change_standing import changing, standing_in_change
-from fleet.stages.in_the_way import failed_gpus_in_the_way, stuck, waits_for_pods
+from fleet.stages.in_the_way import failed_gpus_in_the_way, waits_for_a_person, waits_for_pods
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.slot_waits import slot_wait
 from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
@@ -68,7 +68,7 @@ def _with_agent(facts: NodeChangeFacts, current: Stage, now: float) -> Stage:
 def _nothing(facts: NodeChangeFacts) -> Stage:
     status = facts.node.status
     if status is not None and status.outcome == Outcome.STUCK:
-        return stuck(facts, _STUCK)
+        return waits_for_a_person(facts, _STUCK)
     blockers = tuple(_policy_blockers(facts))
     command = f"gpuscape mig rollout plan all-balanced --node {facts.node.name}"
     if blockers:
@@ -126,7 +126,7 @@ def _without_record(facts: NodeChangeFacts, layout: NodeLayout, now: float) -> S
         case MigPhase.PLANNED:
             return _planned(facts, status)
         case MigPhase.STUCK:
-            return stuck(facts, _STUCK)
+            return waits_for_a_person(facts, _STUCK)
         case MigPhase.WAITING if is_asking(facts.node):
             return slot_wait(facts, now)
         case MigPhase.WAITING:

@@ -25,7 +25,7 @@ from kube.objects.node import Node
 from kube.objects.pod import Pod
 from scheduler.filters import node_filters, preemption
 from scheduler.filters.node_filters import FilteredNodes, NodeFilter
-from scheduler.filters.preemption import PodOnNode
+from scheduler.filters.preemption import PlacedPod
 
 _CHECK_SECONDS: Final = 0.05
 _END_SECONDS: Final = 5.0
@@ -36,7 +36,7 @@ class ClusterReading:
 
     def __init__(self, api: Api) -> None:
         self._nodes: dict[str, Node] = {}
-        self._pods: dict[str, PodOnNode] = {}  # by UID
+        self._pods: dict[str, PlacedPod] = {}  # by UID
         self._synced: set[str] = set()
         self._down: dict[str, str] = {}
         self._failed: BadInput | None = None
@@ -77,10 +77,10 @@ class ClusterReading:
         """Reason why not all was read yet; empty where only time is missing."""
         return "; ".join(self._down.values())
 
-    def pods_by_node(self, pod: Pod) -> Mapping[str, Sequence[PodOnNode]]:
+    def pods_by_node(self, pod: Pod) -> Mapping[str, Sequence[PlacedPod]]:
         """Pods with room on a node, by its name, as the scheduler of ``pod`` knows them; that one
         is left out, and so are pods that another scheduler has nominated."""
-        by_node: defaultdict[str, list[PodOnNode]] = defaultdict(list)
+        by_node: defaultdict[str, list[PlacedPod]] = defaultdict(list)
         for uid, other in self._pods.items():
             is_known = not other.nominated or other.scheduler == preemption.scheduler_of(pod)
             if uid != pod.metadata.uid and is_known:
@@ -134,7 +134,7 @@ class ClusterReading:
             self._pods.pop(event.uid, None)
             return
         pod = Pod.from_object(event.object)
-        on_node = preemption.pod_on_node(pod)
+        on_node = preemption.placed_pod(pod)
         if on_node is None:
             self._pods.pop(pod.metadata.uid, None)
         else:

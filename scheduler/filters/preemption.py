@@ -24,7 +24,7 @@ _NOT_STARTED: Final = "~"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodOnNode:
+class PlacedPod:
     """A pod that has room on a node: bound to it, or nominated for it."""
 
     name: str
@@ -47,7 +47,7 @@ class NodePreemption:
     """The pods that are deleted on one node, the one with the highest priority first."""
 
     node: str
-    victims: tuple[PodOnNode, ...]
+    victims: tuple[PlacedPod, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +67,12 @@ class PreemptionOutlook:
 NO_PREEMPTION: Final = PreemptionOutlook(reserved={})
 
 
-def pod_on_node(pod: Pod) -> PodOnNode | None:
+def placed_pod(pod: Pod) -> PlacedPod | None:
     """The pod with its room; None for a pod that has ended, or has no node. Raises BadInput."""
     node = pod.spec.node_name or pod.status.nominated_node_name
     if pod.is_finished or not node:
         return None
-    return PodOnNode(
+    return PlacedPod(
         name=pod.metadata.full_name,
         node=node,
         requests=pod_requests(pod.spec),
@@ -89,7 +89,7 @@ def scheduler_of(pod: Pod) -> str:
     return pod.spec.scheduler_name or DEFAULT_SCHEDULER
 
 
-def load_for(pod: Pod, pods: Iterable[PodOnNode]) -> NodeLoad:
+def load_for(pod: Pod, pods: Iterable[PlacedPod]) -> NodeLoad:
     """Load of a node with these pods, as this pod finds it.
 
     Of pods that are nominated for the node those count whose priority is not lower.
@@ -100,7 +100,7 @@ def load_for(pod: Pod, pods: Iterable[PodOnNode]) -> NodeLoad:
 def outlook(
     pod: Pod,
     nodes: Collection[Node],
-    pods: Mapping[str, Sequence[PodOnNode]],
+    pods: Mapping[str, Sequence[PlacedPod]],
     *,
     has_candidate: bool,
 ) -> PreemptionOutlook:
@@ -126,11 +126,11 @@ def outlook(
     )
 
 
-def _counts(pod: Pod, other: PodOnNode) -> bool:
+def _counts(pod: Pod, other: PlacedPod) -> bool:
     return not other.nominated or pod.spec.priority is None or other.priority >= pod.spec.priority
 
 
-def _ending(pod: Pod, pods: Mapping[str, Sequence[PodOnNode]]) -> tuple[str, ...]:
+def _ending(pod: Pod, pods: Mapping[str, Sequence[PlacedPod]]) -> tuple[str, ...]:
     """While one of these is there, the scheduler preempts no other pod for this one."""
     priority = pod.spec.priority or 0
     here = pods.get(pod.status.nominated_node_name, ())
@@ -138,7 +138,7 @@ def _ending(pod: Pod, pods: Mapping[str, Sequence[PodOnNode]]) -> tuple[str, ...
 
 
 def _preemption(
-    pod: Pod, requests: Amounts, node: Node, pods: Sequence[PodOnNode]
+    pod: Pod, requests: Amounts, node: Node, pods: Sequence[PlacedPod]
 ) -> NodePreemption | None:
     """The pods that have to go; None where the node has too little room without all of them.
 
@@ -160,7 +160,7 @@ def _preemption(
     return NodePreemption(node=node.name, victims=tuple(victims)) if victims else None
 
 
-def _fits(requests: Amounts, node: Node, pods: Iterable[PodOnNode]) -> bool:
+def _fits(requests: Amounts, node: Node, pods: Iterable[PlacedPod]) -> bool:
     return not any(shortages(requests, node, node_load(pod.requests for pod in pods)))
 
 
@@ -174,7 +174,7 @@ def _rank(choice: NodePreemption) -> tuple[int, int, int, tuple[int, ...]]:
 
 
 def _reserved(
-    requests: Amounts, nodes: Iterable[Node], pods: Mapping[str, Sequence[PodOnNode]]
+    requests: Amounts, nodes: Iterable[Node], pods: Mapping[str, Sequence[PlacedPod]]
 ) -> Mapping[str, tuple[str, ...]]:
     """Nodes that have room for the pod where nominated pods do not count, to these pods."""
     reserved = {}

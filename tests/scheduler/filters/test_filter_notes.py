@@ -14,7 +14,7 @@ from scheduler.filters.node_filters import FilteredNodes, LeftOutNode, NodeFilte
 from scheduler.filters.preemption import (
     NO_PREEMPTION,
     NodePreemption,
-    PodOnNode,
+    PlacedPod,
     PreemptionOutlook,
 )
 
@@ -38,7 +38,7 @@ def said(
 
 
 def preemption(node: str, *victims: str) -> NodePreemption:
-    pods = [PodOnNode(name=victim, node=node, requests={}, priority=7) for victim in victims]
+    pods = [PlacedPod(name=victim, node=node, requests={}, priority=7) for victim in victims]
     return NodePreemption(node=node, victims=tuple(pods))
 
 

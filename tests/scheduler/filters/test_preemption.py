@@ -11,11 +11,11 @@ from kube.objects.node import Node
 from kube.objects.pod import Pod
 from kube.objects.priority_class import PriorityClass, with_priority
 from scheduler.filters.preemption import (
-    PodOnNode,
+    PlacedPod,
     PreemptionOutlook,
     load_for,
     outlook,
-    pod_on_node,
+    placed_pod,
 )
 
 GPU = "nvidia.com/gpu"
@@ -37,17 +37,17 @@ def pod(gpus: int = 2, priority: int | None = 100, nominated: str = "", **spec: 
     )
 
 
-def here(name: str, gpus: int, priority: int = 0, **more: Any) -> PodOnNode:
-    return PodOnNode(name=name, node="a", requests={GPU: gpus}, priority=priority, **more)
+def here(name: str, gpus: int, priority: int = 0, **more: Any) -> PlacedPod:
+    return PlacedPod(name=name, node="a", requests={GPU: gpus}, priority=priority, **more)
 
 
 def expected(
-    asked: Pod, has_candidate: bool = False, /, **pods: list[PodOnNode]
+    asked: Pod, has_candidate: bool = False, /, **pods: list[PlacedPod]
 ) -> PreemptionOutlook:
     return outlook(asked, [node(name) for name in pods], pods, has_candidate=has_candidate)
 
 
-def victims(asked: Pod, **pods: list[PodOnNode]) -> dict[str, list[str]]:
+def victims(asked: Pod, **pods: list[PlacedPod]) -> dict[str, list[str]]:
     choices = expected(asked, **pods).choices
     return {choice.node: [victim.name for victim in choice.victims] for choice in choices}
 
@@ -82,7 +82,7 @@ def test_pods_of_equal_priority_stay() -> None:
     ],
 )
 def test_the_node_with_the_lowest_and_fewest_victims_is_taken(
-    other: list[PodOnNode], better: str
+    other: list[PlacedPod], better: str
 ) -> None:
     """And of these the one whose victims began last."""
     own = [here("own", 8, 5, started_at=EARLY)]
@@ -149,7 +149,7 @@ def test_while_its_victims_end_a_pod_preempts_no_others() -> None:
 def test_a_pod_has_room_where_it_is_bound_or_nominated(
     spec: dict[str, Any], status: dict[str, Any], room: tuple[str, bool] | None
 ) -> None:
-    found = pod_on_node(Pod.from_object({"spec": spec, "status": status}))
+    found = placed_pod(Pod.from_object({"spec": spec, "status": status}))
     assert (None if found is None else (found.node, found.nominated)) == room
 
 
