@@ -190,6 +190,23 @@ def test_a_gpu_whose_programs_cannot_be_listed_is_not_reset(
     assert "no /proc here" in result.reason
 
 
+def test_a_client_that_comes_and_goes_in_between_is_waited_for(
+    on: SimulatedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the look at the GPU's holders, and before the mode is asked for again."""
+    looks = iter(range(9))
+
+    def held(*_: object, **__: object) -> bool:
+        if next(looks) == 0:
+            on.simulation.add_process(BUS_ID, 71, kind="client")
+        return False
+
+    monkeypatch.setattr(actuator.smi_reset, "is_held", held)
+    monkeypatch.setattr(NvmlWorld, "pause", lambda *_: on.simulation.remove_process(71))
+
+    assert (changed(on).outcome, resets(on)) == (Outcome.APPLIED, 1)
+
+
 def test_a_hidden_process_keeps_the_mode_as_it_was_and_is_spoken_of(
     on: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
