@@ -59,6 +59,9 @@ class MigPhase(StrEnum):
     """The change waits for a permit; ``reason`` says for whom or what."""
     CHANGING = "changing"
     """The GPUs are being changed."""
+    REBOOTING = "rebooting"
+    """The change waits for a boot of the node, which brings a MIG mode; ``reason`` has the file
+    that asks for it."""
     FAILED = "failed"
     """The GPUs have the layouts from before; the next attempt is at the time in ``reason``."""
     STUCK = "stuck"

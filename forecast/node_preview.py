@@ -38,7 +38,12 @@ _AWAY: Final[Mapping[UnavailableReason, str]] = {
     UnavailableReason.REBOOT: "it is being rebooted",
     UnavailableReason.REMOVAL: "it is being removed",
 }
-_AGREED: Final = (MigPhase.PLANNED, MigPhase.WAITING, MigPhase.CHANGING)
+_AGREED: Final = (
+    MigPhase.PLANNED,
+    MigPhase.WAITING,
+    MigPhase.CHANGING,
+    MigPhase.REBOOTING,
+)
 
 
 class NodeImpact(StrEnum):

@@ -51,6 +51,8 @@ def after_answer(state: ChangeState, answer: ActuatorAnswer | str, now: float) -
             return _later(_not_running(_may_have_begun(state)), answer, now)
         case StateRequest(), StateAnswer():
             return _after_state(state, answer, now)
+        case ApplyRequest(), StateAnswer(named=KnownChange(awaits_boot=file)) if file:
+            return _after_state(state, answer, now)
         case ApplyRequest(), ChangeAnswer():
             outcome = _of_request(answer.outcome)
             return after_outcome(state, outcome, answer.reason, now, answer.outcomes)
@@ -84,10 +86,14 @@ def _after_state(state: ChangeState, answer: StateAnswer, now: float) -> Transit
     state = _answering(state)
     is_running = answer.running is not None
     stuck = gpu_outcomes.stuck(gpu_outcomes.of_request(answer.stuck))
-    actuator = replace(state.actuator, runs=is_running, stuck=stuck)
-    if is_running:
+    actuator = replace(state.actuator, runs=is_running, stuck=stuck, no_reboot=answer.no_reboot)
+    if actuator.refused and not answer.no_reboot:
+        actuator = replace(actuator, refused="", ask_at=now)
+    awaits_boot = "" if is_running or answer.named is None else answer.named.awaits_boot
+    if is_running or awaits_boot:
         actuator = replace(actuator, ask_at=now + RUNNING_SECONDS)
-    state = replace(state, actuator=actuator)
+    request = replace(state.request, awaits_boot=awaits_boot, may_have_begun=state.request.is_open)
+    state = replace(state, request=request, actuator=actuator)
     if is_running:
         return Transition(state=state)
     if state.request.is_open:
@@ -106,7 +112,8 @@ def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) ->
         outcome = _of_request(named.outcome)
         return after_outcome(state, outcome, named.reason, now, named.outcomes)
     if named is not None:
-        return Transition(state=_restoring(state, request.id))
+        go_on = state if request.awaits_boot else _restoring(state, request.id)
+        return Transition(state=go_on)
     if request.refusal:
         return after_outcome(state, Outcome.REFUSED, request.refusal, now)
     if other is None or not request.permit_seen or not is_in_the_way(other, request.change):

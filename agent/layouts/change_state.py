@@ -56,6 +56,8 @@ class RequestState:
     """Whether the permit ``proceed`` was seen."""
     may_have_begun: bool = False
     """Whether the actuator may have begun it: its state is read first."""
+    awaits_boot: str = ""
+    """File that asks for the boot for which the actuator waits; empty where it waits for none."""
     refusal: str = ""
     """Reason that the actuator gave for not beginning it."""
     blocking_change: str = ""
@@ -86,6 +88,10 @@ class ActuatorState:
     failed_asks: int = 0
     problem: str = ""
     """Why it does not answer."""
+    no_reboot: str = ""
+    """Why it cannot ask for a boot, where its settings allow one."""
+    refused: str = ""
+    """Why the next request is not made."""
     restored_load: str = ""
     """Load of the driver for which it has restored what a boot took."""
     restoring_load: str = ""
@@ -235,6 +241,7 @@ def after_outcome(
         change=None,
         permit_seen=False,
         may_have_begun=False,
+        awaits_boot="",
         refusal="",
     )
     actuator = replace(

@@ -33,6 +33,7 @@ STUCK_COMMAND: Final = "kubectl exec POD -c actuator -- gpuscape mig restore"
 _STATES: Final[Mapping[str, str]] = {
     MigPhase.WAITING: "pending",
     MigPhase.CHANGING: "pending",
+    MigPhase.REBOOTING: "rebooting",
     MigPhase.UNCHANGED: "success",
     MigPhase.FAILED: "failed",
     MigPhase.STUCK: "failed",
@@ -48,6 +49,8 @@ _MOST_NOTE: Final = 160
 _RESTORING: Final = (
     "before the change the actuator restores what a boot took, and ends what was interrupted"
 )
+
+_WAITS_FOR_BOOT: Final = "waits for the node's reboot; sentinel {file} is set"
 
 
 def status_with_change(
@@ -114,6 +117,9 @@ def _phase(
     is_planned = evaluated.phase == MigPhase.PLANNED
     if request.is_open and state.needs_closed_handles:
         return MigPhase.CHANGING, problem, ""
+    if request.is_open and request.awaits_boot:
+        # the evaluation sees a mode that waits, and refuses the layout for it
+        return MigPhase.REBOOTING, problem or _WAITS_FOR_BOOT.format(file=request.awaits_boot), ""
     if request.is_open and is_planned:
         return MigPhase.WAITING, problem or _waits_for(state, evaluated), ""
     if request.outcome == Outcome.STUCK and request.is_of(evaluated.plan):
@@ -127,6 +133,8 @@ def _phase(
         return phase, retry.why, "" if is_last else f"{TRIED_AGAIN_AT}{retry_time(retry)}"
     if state.needs_closed_handles:
         return MigPhase.PLANNED, _RESTORING, ""
+    if state.actuator.refused:
+        return MigPhase.REFUSED, state.actuator.refused, ""
     return MigPhase.PLANNED, problem or evaluated.reason, ""
 
 

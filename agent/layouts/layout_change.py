@@ -109,6 +109,9 @@ def _next(state: ChangeState, inputs: StepInputs) -> Transition:
         task = RestoreRequest(change=actuator.next_restore or inputs.new_id)
         actuator = replace(actuator, next_restore=None)
         return Transition(state=replace(state, actuator=actuator), task=task)
+    if request.awaits_boot and desired is not None and desired.plan != request.plan:
+        # no boot for a layout that nobody desires: the mode that waits is taken back
+        return Transition(state=state, task=RestoreRequest(change=request.id))
     if request.may_have_begun or actuator.runs:
         return Transition(state=state, task=StateRequest(change=request.id or None))
     if desired is None or desired.change is None or desired.changes != state.gpus.changes:
@@ -164,6 +167,11 @@ def _begin(state: ChangeState, change: DesiredChange, inputs: StepInputs) -> Tra
             task=StateRequest(change=request.id or None),
             events=events,
         )
+    if change.resets and state.actuator.no_reboot:  # else pods would leave for nothing
+        why, ask_at = state.actuator.no_reboot, now + STUCK_SECONDS
+        actuator = replace(state.actuator, refused=why, ask_at=ask_at)
+        task = StateRequest(change=request.id or None)
+        return Transition(state=replace(state, actuator=actuator), task=task, events=events)
     return Transition(
         state=ChangeState(
             request=RequestState(
@@ -173,7 +181,7 @@ def _begin(state: ChangeState, change: DesiredChange, inputs: StepInputs) -> Tra
                 requested_at=now,
                 change=change,
             ),
-            actuator=replace(state.actuator, problem=""),
+            actuator=replace(state.actuator, problem="", refused=""),
             retries=replace(state.retries, retry=None),
             gpus=replace(state.gpus, seen_unchanged=False),
         ),

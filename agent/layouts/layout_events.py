@@ -12,7 +12,14 @@ from api.mig_status_annotation import MigPhase, MigStatusAnnotation, desired_wor
 log = logging.getLogger(__name__)
 
 _CHANGE_PHASES: Final = frozenset(
-    {MigPhase.WAITING, MigPhase.CHANGING, MigPhase.FAILED, MigPhase.STUCK, MigPhase.REFUSED}
+    {
+        MigPhase.WAITING,
+        MigPhase.CHANGING,
+        MigPhase.REBOOTING,
+        MigPhase.FAILED,
+        MigPhase.STUCK,
+        MigPhase.REFUSED,
+    }
 )
 
 

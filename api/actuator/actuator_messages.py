@@ -96,7 +96,8 @@ class StateRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="s
 class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="apply"):
     """Asks for a change that brings GPUs to their desired layouts, each by itself.
 
-    A second request with the same ``change`` is answered with how that change ended.
+    A second request with the same ``change`` is answered with how that change ended. One that waits
+    for a boot is answered with its state.
     """
 
     v: Literal[2] = VERSION
@@ -182,6 +183,9 @@ class KnownChange(_Answer, frozen=True, kw_only=True):
     reason: str = ""
     outcomes: tuple[GpuOutcome, ...] = ()
     """Outcome on each affected GPU, without those on which the change goes on."""
+    awaits_boot: str = ""
+    """File that asks for the boot for which the change waits; empty where it waits for none. A
+    RestoreRequest with the change's id takes its mode back instead."""
 
 
 class StateAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="state"):
@@ -201,6 +205,8 @@ class StateAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="s
     """The GPUs on which a change is stuck, whichever change that is."""
     problem: str = ""
     """Why the journal cannot be read."""
+    no_reboot: str = ""
+    """Why no boot can be asked for, where the settings allow one: no mode is to be changed then."""
 
 
 class ChangeAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="change"):

@@ -60,6 +60,7 @@ _WAIT_BY_PHASE: Final[Mapping[str, StartupWait]] = {
     MigPhase.PLANNED: StartupWait.CHANGE,
     MigPhase.WAITING: StartupWait.CHANGE,
     MigPhase.CHANGING: StartupWait.CHANGE,
+    MigPhase.REBOOTING: StartupWait.CHANGE,
     MigPhase.UNREAD: StartupWait.UNREAD,
     MigPhase.UNADOPTED: StartupWait.UNADOPTED,
     MigPhase.REFUSED: StartupWait.REFUSED,

@@ -19,6 +19,7 @@ _STYLES: Final[Mapping[str, str]] = {
     MigPhase.PLANNED: "cyan",
     MigPhase.WAITING: "cyan",
     MigPhase.CHANGING: "bold cyan",
+    MigPhase.REBOOTING: "bold cyan",
     MigPhase.UNREAD: "yellow",
     UNJUDGED: "yellow",
     MigPhase.REFUSED: "yellow",
