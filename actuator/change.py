@@ -20,6 +20,8 @@ from uuid import uuid4
 
 import msgspec
 
+from actuator.boots.boot_wait import after_wait, awaits_boot, waiting_for_boot
+from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change_record import ChangeRecord, Direction, gpu_outcomes
 from actuator.fabric_manager import SharedResets
 from actuator.journal import Journal, JournalUnusable
@@ -65,6 +67,8 @@ class ChangeResult:
     """GPUs that lost their instances to a new load of the driver; only without a request."""
     problems: tuple[str, ...] = ()
     """Reasons why programs cannot open the current instances, each in one sentence."""
+    boot_seconds: float = 0.0
+    """Time until a change of the journal that waits for a boot goes back; 0: none waits."""
 
     @property
     def has_begun(self) -> bool:
@@ -89,6 +93,7 @@ def apply(
     as_is: bool = False,
     modes: ModePermission = NO_RESETS,
     board: SharedResets | None = None,
+    sentinel: RebootSentinel | None = None,
 ) -> ChangeResult:
     """Bring GPUs, by UUID, to their desired layouts.
 
@@ -98,7 +103,8 @@ def apply(
     others go on. If only pods are in the way, they are read again for some seconds: they may have
     ended just now. A GPU that has its desired layout is remembered, once a fresh session has shown
     it; with ``as_is`` all must have it. ``modes``: what may be done about modes that need a reset;
-    ``board``: where GPUs may share one. Raises JournalUnusable if the journal cannot be kept, and
+    ``board``: where GPUs may share one; ``sentinel``: the file that asks for a boot, None where no
+    boot may be asked for. Raises JournalUnusable if the journal cannot be kept, and
     StepFailed if the GPUs cannot be read or have changed since the plan: nothing was done then.
     """
     journal.need_no_change(desired.keys())
@@ -111,6 +117,8 @@ def apply(
     if affected and as_is:
         raise StepFailed("the GPUs are not as they were when the plan was made; try again")
     switched = {gpu.uuid for gpu in seen for step in planned.steps if is_reset(gpu, step)}
+    if sentinel is not None and switched and (why := sentinel.why_not()):
+        return ChangeResult(outcome=Outcome.REFUSED, reason=why)
     shared = SharedReset(
         why=board.why_together() if board and switched else "",
         is_allowed=modes.fallback.reset is MigReset.ALLOW,
@@ -125,18 +133,11 @@ def apply(
         result = result_of((), desired.keys())
         return replace(result, reason="every GPU has the desired layout")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
-    records = begin(
-        world,
-        journal,
-        gpus,
-        planned.after,
-        origin=origin,
-        change=change,
-        modes=modes,
-    )
+    after = planned.after
+    records = begin(world, journal, gpus, after, origin=origin, change=change, modes=modes)
     if board and shared.why:
         records = reset_together(world, journal, records, board.reset_together)
-    ended = [drive(world, journal, record) for record in records]
+    ended = [drive(world, journal, record, sentinel) for record in records]
     return result_of(ended, desired.keys())
 
 
@@ -219,11 +220,16 @@ def resume(
     desired: Collection[str] = (),
     retry_stuck: bool = True,
     hung: Collection[str] = (),
+    sentinel: RebootSentinel | None = None,
+    taken_back: str = "",
 ) -> ChangeResult | None:
     """End the changes that other processes left open; None if there are none.
 
     A change that was interrupted goes on; with ``retry_stuck`` a stuck one is rolled back once
-    more. ``hung``: bus ids of GPUs for which the driver is not called: a change there is stuck.
+    more. One that waits for a boot goes on once its GPU has the mode, and back where that is not to
+    be expected any more, or where it is the change ``taken_back``; ``sentinel`` as of
+    :func:`apply`. ``hung``: bus ids of GPUs for which the driver is not called: a change there is
+    stuck.
     The result is that of the request ``change`` on all its GPUs, ``desired``, if the journal has
     it, else that of all GPUs whose changes went on. Raises as :func:`apply`.
     """
@@ -233,9 +239,13 @@ def resume(
         if record.bus_id in hung:
             why = f"{_HUNG}{_OR_SMI}" if record.reset else _HUNG
             ended[record.key] = _keep_stuck(journal, record, why, hung=True)
+        elif awaits_boot(record):
+            going_on = after_wait(world, record, sentinel, taken_back)
+            if going_on is not None:
+                ended[record.key] = drive(world, journal, going_on, sentinel)
         elif retry_stuck or record.outcome is None:
             log.warning("MIG change resumed", extra=_facts(record, way=record.direction))
-            ended[record.key] = drive(world, journal, record)
+            ended[record.key] = drive(world, journal, record, sentinel)
     of_request = content.of(change) if change else ()
     if of_request:
         return result_of((ended.get(record.key, record) for record in of_request), desired)
@@ -264,8 +274,14 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted({record.gpu for record in unended} | (verified.keys() - kept.keys())))
 
 
-def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeRecord:
-    """Go on with the change of one GPU, in its direction, until it has ended or is stuck."""
+def drive(
+    world: MigWorld,
+    journal: Journal,
+    record: ChangeRecord,
+    sentinel: RebootSentinel | None = None,
+) -> ChangeRecord:
+    """Go on with the change of one GPU, in its direction, until it has ended, is stuck, or waits
+    for a boot; ``sentinel`` as of :func:`apply`."""
     if record.direction is Direction.FORWARD:
         by_smi = OneReset(journal, record)
         failure = reach(world, record.gpu, record.desired, record.modes, by_smi.instead_of)
@@ -274,6 +290,8 @@ def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeReco
             # before the end: a process that dies in between resumes, and remembers it again
             remember(world, journal, (record.gpu,))
             return _end(journal, record, Outcome.APPLIED)
+        if by_smi.is_lacking and (waiting := waiting_for_boot(world, journal, record, sentinel)):
+            return waiting
         record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
         # without it the next start goes forward, which is as good an end
         _write_if_possible(journal, record)

@@ -71,6 +71,10 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What may follow where the driver makes no such reset."""
     reset: bool = False
     """nvidia-smi was started to reset the GPU, or was about to be: once for a change."""
+    boot_asked: str = ""
+    """The kernel's boot id when a boot was asked for, which brings the mode: once for a change."""
+    asked_at: str = ""
+    """When that was, in RFC 3339."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -55,6 +55,12 @@ class MigWorld(Protocol):
     def perform(self, step: MigStep) -> None:
         """Take a step. Raises StepFailed; whether it took effect is then not known."""
 
+    def leave_mode(self, gpu: str, *, on: bool) -> bool:
+        """Ask for a MIG mode of an observed GPU that comes with the next boot.
+
+        False where it holds at once. Raises StepFailed; the mode does not wait then.
+        """
+
     def reopen(self) -> None:
         """End the session with the driver, and begin another. Raises StepFailed."""
 

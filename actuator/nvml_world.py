@@ -209,6 +209,14 @@ class NvmlWorld:
         root, simulated = Path(self._start.host_root), self._start.simulation is not None
         return ResetBySmi(modes=modes, root=root, simulated=simulated, calls=self)
 
+    def leave_mode(self, gpu: str, *, on: bool) -> bool:
+        """Ask for a mode that comes with the next boot; see :func:`set_mig_mode`."""
+        self._announce(self._seen[gpu].bus_id)
+        try:
+            return not set_mig_mode(self._seen[gpu], on=on, may_wait=True)
+        except MigChangeFailed as error:
+            raise StepFailed(str(error)) from error
+
     def reopen(self) -> None:
         """End the session, and begin another."""
         self._announce("")

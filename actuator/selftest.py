@@ -246,6 +246,7 @@ class _TimedWorld:
         self.reopen = world.reopen
         self.pause = world.pause
         self.boot = world.boot
+        self.leave_mode = world.leave_mode
         self.driver_load = world.driver_load
         self.now = world.now
 

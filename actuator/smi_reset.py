@@ -68,10 +68,13 @@ class OneReset:
     def __init__(self, journal: Journal, record: ChangeRecord) -> None:
         self.record = record
         """The entry, with the reset once it was begun."""
+        self.is_lacking = False
+        """A step of the change has lacked a reset."""
         self._journal = journal
 
     def instead_of(self, failure: StepFailed) -> StepFailed:
         """Reset the GPU where that is what a step lacked; the error to report without effect."""
+        self.is_lacking = self.is_lacking or failure.reset is not None
         if failure.reset is None or self.record.fallback.reset is MigReset.OFF:
             return failure
         if self.record.reset:

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import msgspec
 
+from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change import ChangeResult
 from actuator.journal import abandon_lock
 from actuator.worker_messages import (
@@ -79,13 +80,15 @@ def run_change(
     change: str = "",
     give_up: Sequence[str] = (),
     owner: bool = False,
+    sentinel: RebootSentinel | None = None,
 ) -> ChangeResult:
     """Carry out a change, after ending those that are open; with None only that.
 
     ``source``: as for a device reader. ``users``: device users in addition to the request's, for a
     change that is open. ``change``: without a request, the id of the change whose result is wanted.
     ``give_up``: UUIDs of GPUs to take out of open changes. ``owner``: this process is the actuator;
-    without it one that has the journal's folder is in the way.
+    without it one that has the journal's folder is in the way. ``sentinel``: the file that asks for
+    a boot of the node, None where no boot may be asked for.
     The deadline is for each GPU: it begins anew when the worker turns to another one. A worker that
     misses it is killed. If it was calling the driver for a GPU, another one goes on without that
     GPU, whose change is stuck. The worker's log lines come
@@ -107,6 +110,7 @@ def run_change(
             give_up=tuple(give_up),
             hung=hung,
             owner=owner,
+            sentinel=sentinel,
             lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
         )
         try:

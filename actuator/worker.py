@@ -23,7 +23,8 @@ from typing import Final
 
 import msgspec
 
-from actuator.change import ChangeResult, apply, give_up, resume
+from actuator.boots.boot_wait import awaits_boot, going_back, seconds_to_wait
+from actuator.change import ChangeResult, apply, drive, give_up, result_of, resume
 from actuator.journal import Journal
 from actuator.journal_owner import refuse_owned
 from actuator.mig_world import StepFailed
@@ -72,7 +73,7 @@ def carry_out(order: Order, on_call: Callable[[str], None] = lambda _bus_id: Non
     with _journal(order) as journal:
         start = _without_hung(order, journal)
         with NvmlWorld(start, by_part(named), on_call) as world:
-            result = _ended(world, journal, order)
+            result = _with_boot(world, journal, order, _ended(world, journal, order))
             if result.refusal is not None:
                 return result
             return replace(result, problems=_open_access(world, start))
@@ -90,7 +91,14 @@ def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
     """End the changes that are open, and the request's."""
     request = order.request
     if request is None:
-        ended = resume(world, journal, change=order.change, hung=order.hung)
+        ended = resume(
+            world,
+            journal,
+            change=order.change,
+            hung=order.hung,
+            sentinel=order.sentinel,
+            taken_back=order.change,
+        )
         return _without_request(world, journal, ended)
     has_begun = bool(request.change and journal.content().of(request.change))
     ended = resume(
@@ -100,6 +108,7 @@ def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
         desired=request.desired.keys(),
         retry_stuck=False,
         hung=order.hung,
+        sentinel=order.sentinel,
     )
     if has_begun and ended is not None:
         return ended
@@ -113,7 +122,36 @@ def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
         as_is=request.as_is,
         modes=ModePermission(by=request.mode_change, fallback=request.fallback),
         board=world,
+        sentinel=order.sentinel,
     )
+
+
+def _with_boot(
+    world: NvmlWorld, journal: Journal, order: Order, result: ChangeResult
+) -> ChangeResult:
+    """Have the file that asks for a boot there if and only if a change waits for one.
+
+    It is written once nothing but the boot is missing to the changes of all GPUs. Where that is not
+    possible, those that wait go back.
+    """
+    sentinel, boot = order.sentinel, world.boot()
+    waiting = [
+        record
+        for record in journal.content().unended
+        if awaits_boot(record) and record.boot_asked == boot
+    ]
+    if sentinel is None:
+        return result
+    if not waiting:
+        sentinel.remove()
+        return result
+    changes = sorted({record.change for record in waiting})
+    if why := sentinel.write(f"gpuscape: a MIG mode waits for a boot, change {', '.join(changes)}"):
+        for record in waiting:
+            drive(world, journal, going_back(record, why))
+        desired = () if order.request is None else order.request.desired.keys()
+        return result_of(journal.content().of(changes[-1]), desired)
+    return replace(result, boot_seconds=seconds_to_wait(world, waiting, sentinel))
 
 
 def try_layouts(

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change import ChangeResult
 from actuator.journal import JournalBusy, JournalUnusable
 from actuator.mig_world import StepFailed
@@ -94,6 +95,8 @@ class Order(_Strict, frozen=True, kw_only=True):
     hung: tuple[str, ...] = ()
     """Bus ids of GPUs for which no call is made, since one did not return: a change is stuck there.
     """
+    sentinel: RebootSentinel | None = None
+    """The file that asks for a boot of the node; None where no boot may be asked for."""
     owner: bool = False
     """Whether the worker belongs to the actuator that owns the journal's folder."""
     lifetime_seconds: float

@@ -60,7 +60,11 @@ def command(load: Callable[[], ActuatorSettings]) -> None:
         run(
             settings,
             supervised(
-                source, settings.journal, settings.change_deadline_seconds, settings.fallback
+                source,
+                settings.journal,
+                settings.change_deadline_seconds,
+                settings.fallback,
+                settings.sentinel,
             ),
             lambda asker: gpu_users(
                 Path(source.host_root), simulated=simulated, asker=asker, reset=settings.mig_reset

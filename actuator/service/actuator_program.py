@@ -40,7 +40,14 @@ def run(
         owned(settings.journal),
         listening_unix_socket(settings.socket, open_to_all=bool(peers - own)) as place,
         contextlib.closing(
-            ActuatorServer(place, run_change, settings.journal, peers, users=users)
+            ActuatorServer(
+                place,
+                run_change,
+                settings.journal,
+                peers,
+                users=users,
+                sentinel=settings.sentinel,
+            )
         ) as server,
     ):
 

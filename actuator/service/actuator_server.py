@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
+from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.service.socket_place import SocketPlace
 from actuator.service.transactions import RunChange, Transactions
 from api.actuator.actuator_messages import (
@@ -81,15 +82,16 @@ class ActuatorServer:
         peers: Collection[int],
         *,
         users: Callable[[int], UseAnswer],
+        sentinel: RebootSentinel | None = None,
     ) -> None:
         """``peers``: user ids of permitted clients; ``users``: programs that have GPUs open, for a
-        client with this pid. ``place`` stays the caller's."""
+        client with this pid; ``sentinel`` as of Transactions. ``place`` stays the caller's."""
         self._peers = frozenset(peers)
         self._place = place
         self._checked_at = time.monotonic()
         self._unreachable = LogOnce()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._transactions = Transactions(run, journal, self._wake)
+        self._transactions = Transactions(run, journal, self._wake, sentinel=sentinel)
         self._users = users
         self._clients: dict[_Client, None] = {}
         """Clients with incomplete requests, in the order of their connections."""

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from actuator.boots.reboot_sentinel import REBOOT_FOLDER, RebootSentinel
 from actuator.past_changes import JOURNAL_FOLDER
 from api.actuator.actuator_client import SOCKET
 from api.mig_mode_change import MigReboot, MigReset, ResetFallback
@@ -81,6 +82,18 @@ class ActuatorSettings:
         "What follows where the GPU is not reset so either: off, the mode is taken back; sentinel,"
         " a file asks for a boot of the node, which kured makes.",
     )
+    mig_reboot_folder: Path = setting(
+        REBOOT_FOLDER,
+        kinds.PATH,
+        "Folder of that file, whose name is required: kured's --reboot-sentinel names it. Only root"
+        " may write to it.",
+    )
+    mig_reboot_deadline_seconds: float = duration(
+        7200.0,
+        "1m",
+        "How long a change waits for the boot; then the mode is taken back. kured looks for the"
+        " file once an hour unless it is told otherwise, and boots one node after the other.",
+    )
 
     host_root: Path = setting(
         Path("/"),
@@ -105,6 +118,15 @@ class ActuatorSettings:
         """Check the path of the socket. Raises BadInput."""
         if not self.socket.is_absolute() or not self.socket.name:
             raise BadInput(f"socket is {self.socket}: name a file by its path from the root")
+
+    @property
+    def sentinel(self) -> RebootSentinel | None:
+        """The file that asks for a boot; None where no boot may be asked for."""
+        if self.mig_reboot is MigReboot.OFF:
+            return None
+        return RebootSentinel(
+            folder=str(self.mig_reboot_folder), seconds=self.mig_reboot_deadline_seconds
+        )
 
     @property
     def fallback(self) -> ResetFallback:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change import ChangeResult
 from actuator.service.transactions import RunChange, layout_of
 from actuator.supervisor import run_change
@@ -17,11 +18,16 @@ from mig.users.device_users import UserKind
 
 
 def supervised(
-    source: Start, journal: Path, deadline_seconds: float, fallback: ResetFallback
+    source: Start,
+    journal: Path,
+    deadline_seconds: float,
+    fallback: ResetFallback,
+    sentinel: RebootSentinel | None = None,
 ) -> RunChange:
     """Carries changes out, each in a process of its own; raises as :func:`run_change`.
 
-    ``fallback``: what may follow where the driver makes no reset that a mode needs.
+    ``fallback``: what may follow where the driver makes no reset that a mode needs; ``sentinel``:
+    the file that asks for a boot, None where no boot may be asked for.
     """
 
     def run(request: ApplyRequest | RestoreRequest | None, pods: PodsOnGpus) -> ChangeResult:
@@ -34,6 +40,7 @@ def supervised(
             change="" if request is None else request.change,
             give_up=request.give_up if isinstance(request, RestoreRequest) else (),
             owner=True,
+            sentinel=sentinel,
         )
 
     return run

@@ -19,6 +19,8 @@ from typing import Final
 
 import msgspec
 
+from actuator.boots.boot_wait import awaits_boot
+from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change import ChangeResult, result_of
 from actuator.change_record import (
     ChangeRecord,
@@ -72,10 +74,12 @@ class Transactions:
         wake: Callable[[], None],
         *,
         clock: Callable[[], float] = time.monotonic,
+        sentinel: RebootSentinel | None = None,
     ) -> None:
         """``wake`` is called, by another thread, when :meth:`finish` has something to do.
 
-        ``clock`` is monotonic, in seconds.
+        ``clock`` is monotonic, in seconds; ``sentinel``: the file that asks for a boot, None where
+        no boot may be asked for.
         """
         self._run = run
         self._journal = journal
@@ -86,6 +90,8 @@ class Transactions:
         self._lock = threading.Lock()
         self._stopping = False
         self._clock = clock
+        self._sentinel = sentinel
+        self._boot_seconds = 0.0
         self._backoff = Backoff(
             first_seconds=FIRST_RETRY_SECONDS, longest_seconds=LONGEST_RETRY_SECONDS, uniform=None
         )
@@ -146,10 +152,30 @@ class Transactions:
             return StateAnswer(running=self._running, problem=str(error)[:MOST_TEXT])
         return StateAnswer(
             running=self._running,
-            open=_known(_first_unended(content)),
-            last=_known(_last_ended(content)),
-            named=None if change is None else _known(content.of(change)),
+            open=self._known(_first_unended(content)),
+            last=self._known(_last_ended(content)),
+            named=None if change is None else self._known(content.of(change)),
             stuck=_shortened(gpu_outcomes(content.unended)),  # an open entry has no outcome
+            no_reboot="" if self._sentinel is None else self._sentinel.why_not(),
+        )
+
+    def _known(self, records: Sequence[ChangeRecord]) -> KnownChange | None:
+        """A change by its entries; None if there are none."""
+        if not records:
+            return None
+        unended = [record for record in records if record.outcome in (None, Outcome.STUCK)]
+        result = result_of(records)
+        waits = self._sentinel is not None and any(map(awaits_boot, records))
+        return KnownChange(
+            change=records[0].change,
+            origin=records[0].origin[:MOST_TEXT],
+            started=records[0].started,
+            gpus=tuple(sorted(record.gpu for record in unended or records)),
+            back=any(record.direction is Direction.BACK for record in unended or records),
+            outcome=request_outcome(records),
+            reason=result.reason[:MOST_TEXT],
+            outcomes=_shortened(result.gpus),
+            awaits_boot=str(self._sentinel.file) if self._sentinel and waits else "",
         )
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:
@@ -187,6 +213,12 @@ class Transactions:
             seconds = self._backoff.failed()
             self._due = self._clock() + seconds
             log.warning("MIG restore waits", extra={"why": str(why), "seconds": seconds})
+        if self._boot_seconds and self._due is None:
+            is_known = isinstance(answer, ChangeAnswer)
+            self._due = self._clock() + (self._boot_seconds if is_known else LONGEST_RETRY_SECONDS)
+        if isinstance(answer, ChangeAnswer) and self._boot_seconds:
+            state = self.state(answer.change)
+            answer = state if state.named is not None and state.named.awaits_boot else answer
         reply(answer)
 
     def _answered_before(
@@ -218,8 +250,10 @@ class Transactions:
 
     def _carry_out(self, change: str, call: Callable[[], ChangeResult]) -> None:
         """Carry a change out in a thread of its own, and keep the answer for :meth:`finish`."""
+        answer: ActuatorAnswer
         try:
-            answer = _answer(change, call())
+            result = call()
+            answer, self._boot_seconds = _answer(change, result), result.boot_seconds
         except JournalBusy as error:
             answer = _refused(ActuatorRefusal.BUSY, str(error))
         except JournalUnusable as error:
@@ -331,21 +365,3 @@ def _last_ended(content: RecordedChanges) -> tuple[ChangeRecord, ...]:
     unended = {record.change for record in content.unended}
     ended = [record.change for record in content.ended if record.change not in unended]
     return content.of(ended[-1]) if ended else ()
-
-
-def _known(records: Sequence[ChangeRecord]) -> KnownChange | None:
-    """A change by its entries; None if there are none."""
-    if not records:
-        return None
-    unended = [record for record in records if record.outcome in (None, Outcome.STUCK)]
-    result = result_of(records)
-    return KnownChange(
-        change=records[0].change,
-        origin=records[0].origin[:MOST_TEXT],
-        started=records[0].started,
-        gpus=tuple(sorted(record.gpu for record in unended or records)),
-        back=any(record.direction is Direction.BACK for record in unended or records),
-        outcome=request_outcome(records),
-        reason=result.reason[:MOST_TEXT],
-        outcomes=_shortened(result.gpus),
-    )

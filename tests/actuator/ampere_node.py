@@ -22,6 +22,7 @@ import actuator.smi_reset
 import actuator.worker
 import simulator.driver.reset_wait
 import simulator.simulation
+from base.text import rfc3339
 from discovery.mig_state import MigGpu, UnreadMigGpu
 from discovery.nvml.mig_gpu import read_mig_gpu
 from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
@@ -32,6 +33,7 @@ from tests.actuator.mode_judge import Shape
 from tests.actuator.simulated_node import SimulatedNode, node
 
 GPUS: Final = 3
+_EPOCH: Final = 1_800_000_000.0
 _TREE: Final[Mapping[str, int]] = {
     "1g.5gb": 7,
     "2g.10gb": 3,
@@ -104,6 +106,8 @@ def ampere_node(folder: Path) -> Iterator[AmpereNode]:
         patch.setattr(simulator.driver.reset_wait, "time", waits)
         patch.setattr(actuator.nvml_world, "time", _Clock(clock))
         patch.setattr(actuator.nvml_world, "openers", lambda *_, **__: {})
+        day_time = lambda _world: rfc3339.whole_seconds(_EPOCH + clock.now)  # noqa: E731
+        patch.setattr(actuator.nvml_world.NvmlWorld, "now", day_time)
         patch.setattr(actuator.gpu_holders, "openers", lambda *_, **__: {})
         patch.setattr(actuator.smi_reset, "_driver_root", lambda root: root)
         patch.setattr(actuator.worker, "_open_access", lambda *_: ())  # device nodes, not the GPUs

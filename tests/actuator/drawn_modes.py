@@ -32,7 +32,7 @@ from actuator.change_record import ChangeRecord
 from actuator.journal import Journal
 from actuator.worker import carry_out
 from actuator.worker_messages import ChangeRequest, Order
-from api.mig_mode_change import NO_FALLBACK, MigReset, ModeChange, ResetFallback
+from api.mig_mode_change import MigReset, ModeChange, ResetFallback
 from base.errors import GpuscapeError
 from simulator.driver.calling_process import ThisProcess
 from simulator.simulation import Return
@@ -51,6 +51,7 @@ from tests.actuator.ampere_node import (
     with_pending,
     with_reset_ended,
 )
+from tests.actuator.drawn_boot import BOOT_SECONDS, DrawnBoot
 from tests.actuator.killed_worker import CALLS, JournalOs
 from tests.actuator.mode_judge import GpuTruth, ModeCase
 from tests.actuator.watched_worker import Hung, Killed, WatchedWorker
@@ -131,6 +132,7 @@ class DrawnModes:
             self._prepare(index, trouble)
         self.permits = draw.random() < 0.93
         self.allows = draw.random() < 0.6
+        self.boot = DrawnBoot(self.on, may_boot=not self.allows or draw.random() < 0.6)
         self.moments = [
             draw.randrange(70) if draw.random() < 0.5 else draw.randrange(14)
             for _ in range(draw.choice((0, 1, 1, 2, 3)))
@@ -224,6 +226,10 @@ class DrawnModes:
                 if not self.records():
                     return None
                 raise
+            if any(record.outcome is None for record in self.records()):
+                request = self._after_wait()
+                continue
+            self.boot.judge_end()
             if request is not None:
                 return result
             request = self._request()
@@ -231,12 +237,33 @@ class DrawnModes:
     def _next_request(self, request: ChangeRequest | None) -> ChangeRequest | None:
         """The same request again; after a boot a worker without one comes first, until it ends."""
         if self.draw.random() < 0.3:
-            self.boots += 1
-            self.rebooted, self.hung = True, []
-            self.on.simulation.clear()
-            self.on.simulation.reboot()
+            self._boot()
             return None
         return request if self.draw.random() < 0.5 else None
+
+    def _boot(self) -> None:
+        self.boots += 1
+        self.rebooted, self.hung = True, []
+        self.on.simulation.clear()
+        self.on.simulation.reboot()
+
+    def _after_wait(self) -> ChangeRequest | None:
+        """Changes wait for a boot: it comes, or not in time, or they are taken back."""
+        waiting = [record for record in self.records() if record.outcome is None]
+        self.boot.judge_wait(waiting)
+        indices = {self._index(record.bus_id) for record in waiting}
+        assert all(self.troubles[index] in (*BY_SMI, "not taken back") for index in indices)
+        match self.draw.choice(("boot", "boot", "boot", "late", "back", "again")):
+            case "boot":
+                self.boot.brought |= {i for i in indices if self.troubles[i] in BY_SMI}
+                self._boot()
+            case "late":
+                self.time.now += BOOT_SECONDS
+            case "back":
+                self.boot.takes_back = True
+            case _:
+                return self._request()
+        return None
 
     def restore(self, *, give_up: tuple[str, ...] = ()) -> None:
         """Nothing is in the way any more; then ``gpuscape mig restore``."""
@@ -254,7 +281,9 @@ class DrawnModes:
     def _request(self) -> ChangeRequest:
         desired = {self.uuids[index]: as_layout(counts) for index, counts in self.desired.items()}
         by = ModeChange.DRIVER if self.permits else ModeChange.OFF
-        fallback = ResetFallback(reset=MigReset.ALLOW) if self.allows else NO_FALLBACK
+        fallback = ResetFallback(
+            reset=MigReset.ALLOW if self.allows else MigReset.OFF, reboot=self.boot.setting
+        )
         return ChangeRequest(
             desired=desired, origin="a test", change=REQUEST, mode_change=by, fallback=fallback
         )
@@ -265,8 +294,9 @@ class DrawnModes:
             journal=str(self.on.journal),
             request=request,
             users=(),
-            change=REQUEST,
+            change=REQUEST if self.boot.takes_back else "",
             hung=tuple(self.hung),
+            sentinel=self.boot.sentinel,
             lifetime_seconds=60,
         )
 
@@ -355,7 +385,8 @@ class DrawnModes:
     def cases(self, result: ChangeResult | None) -> dict[int, ModeCase]:
         """What happened on each GPU."""
         outcomes = {gpu.gpu: gpu for gpu in result.gpus} if result is not None else {}
-        unended = self.unended()
+        # not of the change that brings its layout back after a boot
+        unended = self.unended() & {it.gpu for it in self.records() if it.outcome != "applied"}
         refused = result is None or str(result.outcome) == "refused"
         return {
             index: ModeCase(
@@ -376,6 +407,8 @@ class DrawnModes:
 
     def _troubles(self, index: int, trouble: str) -> frozenset[str]:
         """What may keep a GPU from its layout."""
+        if index in self.boot.brought and index not in self.cut:
+            return frozenset()  # the boot brings it
         if trouble == "reset-required" and self.allows and index not in self.cut:
             return frozenset()  # nvidia-smi brings it
         return frozenset({trouble} - {""})
@@ -386,8 +419,9 @@ class DrawnModes:
         state, bus_id = self.on.simulation.state, machines.gpu(index).bus_id
         numbers = {it.gpu_instance_id for it in state.processes if it.bus_id == bus_id}
         first = self.before[index].instances
-        now = {it.birth for it in state.gpus[bus_id].instances if it.id in numbers}
-        return frozenset(it for it in first if it[3] in now) if now else first
+        instances = state.gpus[bus_id].instances
+        now = {(it.profile, it.start, it.birth) for it in instances if it.id in numbers}
+        return frozenset(it for it in first if (*it[:2], it[3]) in now) if now else first
 
 
 def _outcome(gpu: Any, refused: bool) -> str | None:

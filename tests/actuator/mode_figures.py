@@ -13,6 +13,8 @@ class ModeFigures:
     requests: int = 0
     kills: int = 0
     boots: int = 0
+    brought: int = 0
+    """GPUs whose mode came with a boot that was asked for."""
     hung: int = 0
     given_up: int = 0
     switches: int = 0
@@ -24,7 +26,7 @@ class ModeFigures:
 
     def join(self, other: ModeFigures) -> None:
         """Add up those of other requests."""
-        for name in ("requests", "kills", "boots", "hung", "given_up", "switches"):
+        for name in ("requests", "kills", "boots", "brought", "hung", "given_up", "switches"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.most_effects = max(self.most_effects, other.most_effects)
         self.most_seconds = max(self.most_seconds, other.most_seconds)

@@ -59,6 +59,7 @@ def section(figures: ModeFigures) -> Section:
         "GPUs that were to have another mode": figures.switches,
         "kills of the worker": figures.kills,
         "boots in the middle": figures.boots,
+        "GPUs whose mode came with a boot that was asked for": figures.brought,
         "resets that never ended": figures.hung,
         **{f"GPUs: {name}": count for name, count in ends.items()},
         "of the stuck ones, given up; the rest were restored": figures.given_up,

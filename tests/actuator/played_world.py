@@ -123,6 +123,10 @@ class PlayedWorld:
         if number in self.grabs:
             self.hardware.held[self.grabs[number]] = "ns/late"
 
+    def leave_mode(self, gpu: str, *, on: bool) -> bool:
+        """It has no boot."""
+        raise StepFailed(f"{gpu}: {on}")
+
     def reopen(self) -> None:
         """Nothing is held open."""
 

@@ -74,6 +74,10 @@ class StateMachineWorld:
         except Nvml as error:
             raise StepFailed(str(pynvml.NVMLError(error.code))) from error
 
+    def leave_mode(self, gpu: str, *, on: bool) -> bool:
+        """It has no boot."""
+        raise StepFailed(f"{gpu}: {on}")
+
     def reopen(self) -> None:
         """Nothing is held open."""
 

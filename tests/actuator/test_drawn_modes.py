@@ -61,6 +61,7 @@ def _count(drawn: DrawnModes, cases: Mapping[int, ModeCase], figures: ModeFigure
     figures.requests += 1
     figures.kills += drawn.kills
     figures.boots += drawn.boots
+    figures.brought += len(drawn.boot.brought)
     figures.hung += len(drawn.hung)
     figures.most_effects = max(figures.most_effects, drawn.most_effects)
     figures.most_seconds = max(figures.most_seconds, drawn.most_seconds)
@@ -86,6 +87,11 @@ def test_gpus_whose_mode_is_switched_end_as_their_own_troubles_allow(tmp_path: P
     expected = {"applied", "applied client", "applied reset-required", "rolled-back reset-required"}
     assert expected <= figures.ends.keys(), figures
     assert min(figures.kills, figures.boots, figures.switches) > 0
+
+
+def test_modes_that_nobody_resets_come_with_a_boot_or_are_taken_back(tmp_path: Path) -> None:
+    """The same with a seed of whose requests some wait."""
+    assert many(tmp_path, 50 * SCALE, first=SEED + 30050).brought > 2
 
 
 # the judge itself

@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A MIG mode that nobody can reset waits for a boot of the node, once, or is taken back."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pynvml as nv
+import pytest
+from msgspec.structs import replace
+
+from actuator.boots.reboot_sentinel import RebootSentinel
+from actuator.change import ChangeResult
+from actuator.change_record import ChangeRecord
+from actuator.journal import Journal
+from actuator.nvml_world import NvmlWorld
+from actuator.service.transactions import LONGEST_RETRY_SECONDS, Transactions
+from actuator.supervisor import WorkerDied
+from actuator.worker import carry_out
+from actuator.worker_messages import ChangeRequest, Order
+from api.actuator.actuator_messages import (
+    ActuatorAnswer,
+    ApplyRequest,
+    ChangeAnswer,
+    PodsOnGpus,
+    RequestedInstance,
+    RequestedLayout,
+    RestoreRequest,
+    StateAnswer,
+)
+from api.mig_mode_change import NO_FALLBACK, MigReboot, ModeChange, ResetFallback
+from api.mig_outcome import Outcome
+from base.text import rfc3339
+from mig.gpu_layout import MIG_OFF, GpuLayout, has_layout, layout_from_counts
+from simulator.simulation import Return
+from simulator.state.machine_state import MachineState
+from tests import machines
+from tests.actuator.simulated_node import FIVE, SimulatedNode, node
+from tests.agent.agent_process import SOON
+
+SEVEN: Final = layout_from_counts({"1g.5gb": 7})
+HOUR: Final = 3600.0
+CHANGE: Final = "the-change"
+BY_BOOT: Final = ResetFallback(reboot=MigReboot.SENTINEL)
+
+
+@dataclass
+class BootNode:
+    """A pass-through machine of two A100 with a folder for the file, and its time."""
+
+    on: SimulatedNode
+    now: float = 1_800_000_000.0
+    may_boot: bool = True
+    fallback: ResetFallback = BY_BOOT
+
+    @property
+    def sentinel(self) -> RebootSentinel:
+        """As the actuator's settings have it."""
+        return RebootSentinel(folder=str(self.on.folder / "reboot"), seconds=HOUR)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the file is there."""
+        return self.sentinel.file.exists()
+
+    def work(
+        self, *layouts: GpuLayout, change: str = "", give_up: tuple[str, ...] = ()
+    ) -> ChangeResult:
+        """One worker, with layouts for the first GPUs, or without a request."""
+        uuids = [gpu.uuid for gpu in self.on.gpus()]
+        request = ChangeRequest(
+            desired=dict(zip(uuids, layouts, strict=False)),
+            origin="a test",
+            change=CHANGE,
+            mode_change=ModeChange.DRIVER,
+            fallback=self.fallback,
+        )
+        order = Order(
+            start=self.on.start,
+            journal=str(self.on.journal),
+            request=request if layouts else None,
+            users=(),
+            change=change,
+            give_up=give_up,
+            sentinel=self.sentinel if self.may_boot else None,
+            lifetime_seconds=60,
+        )
+        with self.on.simulation:
+            return carry_out(order)
+
+    def boot(self) -> None:
+        """The node boots; /run is not emptied."""
+        self.on.simulation.reboot()
+
+    def mode(self, index: int = 0) -> tuple[bool, bool]:
+        """Mode of a GPU, and the one that waits."""
+        gpu = self.on.simulation.state.gpus[machines.gpu(index).bus_id]
+        return gpu.mig, gpu.mig_pending
+
+    def unended(self) -> tuple[ChangeRecord, ...]:
+        """Entries of the journal that have not ended."""
+        with Journal(self.on.journal, lock=False) as journal:
+            return journal.content().unended
+
+    def ended(self) -> dict[int, tuple[Outcome | None, str]]:
+        """Index to outcome and reason of the entries that have ended."""
+        with Journal(self.on.journal, lock=False) as journal:
+            return {it.index: (it.outcome, it.reason) for it in journal.content().ended}
+
+
+def boot_node(folder: Path, *, mig: bool = False) -> BootNode:
+    """The node; with MIG on its first GPU has instances."""
+    on = node(folder, *(FIVE if mig else ()), mig=mig, count=2)
+    on.simulation.set_resets(mode_change="reset-required")
+    (folder / "reboot").mkdir()
+    return BootNode(on)
+
+
+@pytest.fixture
+def vm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BootNode:
+    """With MIG off."""
+    made = boot_node(tmp_path)
+    take_time(made, monkeypatch)
+    return made
+
+
+def take_time(made: BootNode, patch: pytest.MonkeyPatch) -> None:
+    """Have the node's own time, in which pauses take none."""
+    patch.setattr(NvmlWorld, "pause", lambda _world, _seconds: None)
+    patch.setattr(NvmlWorld, "now", lambda _world: rfc3339.whole_seconds(made.now))
+
+
+def test_the_mode_waits_for_the_boot_that_the_file_asks_for_and_the_change_goes_on_after_it(
+    vm: BootNode,
+) -> None:
+    waiting = vm.work(SEVEN)
+    assert vm.mode() == (False, True)
+    assert vm.asks
+    assert waiting.boot_seconds == HOUR
+    [record] = vm.unended()
+    assert record.outcome is None
+    assert CHANGE in vm.sentinel.file.read_text()
+
+    vm.boot()
+    result = vm.work()
+
+    assert result.outcome is Outcome.APPLIED
+    assert has_layout(vm.on.gpus()[0], SEVEN)
+    assert not vm.asks
+    assert vm.unended() == ()
+
+
+def test_mig_is_turned_off_by_a_boot_too_and_its_instances_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = boot_node(tmp_path, mig=True)
+    take_time(made, monkeypatch)
+    made.work(MIG_OFF)
+    assert made.mode() == (True, False)
+    assert made.on.found() == frozenset()
+
+    made.boot()
+    assert made.work().outcome is Outcome.APPLIED
+    assert made.mode() == (False, False)
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 3])
+def test_a_restart_before_the_boot_changes_nothing(vm: BootNode, restarts: int) -> None:
+    vm.work(SEVEN)
+    for _ in range(restarts):
+        vm.now += 60
+        waiting = vm.work()
+        assert (vm.mode(), vm.asks) == ((False, True), True)
+        assert waiting.boot_seconds > 0
+    vm.boot()
+    assert vm.work().outcome is Outcome.APPLIED
+
+
+def test_a_file_that_was_not_written_before_the_worker_died_is_written_by_the_next(
+    vm: BootNode,
+) -> None:
+    vm.work(SEVEN)
+    vm.sentinel.remove()
+    vm.work()
+    assert vm.asks
+
+
+def test_other_gpus_are_done_before_a_boot_is_asked_for(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one needs none; one file is for all."""
+    vm.on.simulation.set_resets(mode_change="resets")
+    first = machines.gpu(0).bus_id
+    seen: list[tuple[bool, bool]] = []
+    real = nv.nvmlDeviceSetMigMode
+
+    def set_mode(handle: object, mode: int) -> int:
+        bus_id = nv.nvmlDeviceGetPciInfo(handle).busId
+        is_first = str(getattr(bus_id, "decode", lambda: bus_id)()).lower().endswith(first[4:])
+        seen.append((is_first, vm.asks))
+        kind = "reset-required" if is_first else "resets"
+        vm.on.simulation.set_resets(mode_change=kind)
+        return int(real(handle, mode))
+
+    monkeypatch.setattr(nv, "nvmlDeviceSetMigMode", set_mode)
+    vm.work(SEVEN, SEVEN)
+
+    assert {is_first for is_first, _ in seen} == {True, False}
+    assert not any(asks for _, asks in seen)
+    assert vm.asks
+    assert [record.index for record in vm.unended()] == [0]
+    assert vm.ended()[1][0] is Outcome.APPLIED
+    vm.boot()
+    vm.work()
+    assert vm.ended()[0][0] is Outcome.APPLIED
+
+
+def test_after_a_boot_without_the_mode_the_gpu_goes_back_and_no_second_boot_is_asked_for(
+    vm: BootNode,
+) -> None:
+    vm.work(SEVEN)
+    vm.on.simulation.edit(_taken_back)
+    vm.boot()
+
+    vm.work()
+
+    outcome, reason = vm.ended()[0]
+    assert outcome is Outcome.ROLLED_BACK
+    assert reason == "the node has booted, and MIG is still off"
+    assert not vm.asks
+    assert vm.mode() == (False, False)
+
+
+def _taken_back(state: MachineState) -> MachineState:
+    bus_id = machines.gpu(0).bus_id
+    gpu = replace(state.gpus[bus_id], mig_pending=False)
+    return replace(state, gpus=state.gpus | {bus_id: gpu})
+
+
+def test_without_a_boot_in_time_the_mode_is_taken_back(vm: BootNode) -> None:
+    """As where no kured runs. The file goes first."""
+    vm.work(SEVEN)
+    vm.now += HOUR - 10
+    assert vm.work().boot_seconds == 10
+    vm.now += 10
+    vm.work()
+
+    assert vm.ended()[0] == (Outcome.ROLLED_BACK, "the node has not booted within 3600 s")
+    assert (vm.mode(), vm.asks) == ((False, False), False)
+
+
+def test_a_change_is_taken_back_by_its_id_and_by_no_other(vm: BootNode) -> None:
+    vm.work(SEVEN)
+    vm.work(change="another-change")
+    assert vm.asks
+
+    result = vm.work(change=CHANGE)
+
+    assert result.outcome is Outcome.ROLLED_BACK
+    assert "taken back before the node has booted" in result.reason
+    assert (vm.mode(), vm.asks) == ((False, False), False)
+
+
+def test_the_file_goes_before_the_mode_is_taken_back(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A boot that somebody begins in between would be for nothing."""
+    vm.work(SEVEN)
+    asks: list[bool] = []
+    real = nv.nvmlDeviceSetMigMode
+
+    def set_mode(handle: object, mode: int) -> int:
+        asks.append(vm.asks)
+        return int(real(handle, mode))
+
+    monkeypatch.setattr(nv, "nvmlDeviceSetMigMode", set_mode)
+    vm.work(change=CHANGE)
+
+    assert asks == [False]
+
+
+def test_a_mode_that_came_without_the_boot_is_taken_as_it_is(vm: BootNode) -> None:
+    """A person has reset the GPU by hand."""
+    vm.work(SEVEN)
+    vm.on.simulation.change(_by_hand)
+    assert vm.mode() == (True, True)
+
+    assert vm.work().outcome is Outcome.APPLIED
+    assert not vm.asks
+
+
+def _by_hand(state: MachineState) -> MachineState:
+    bus_id = machines.gpu(0).bus_id
+    return replace(state, gpus=state.gpus | {bus_id: replace(state.gpus[bus_id], mig=True)})
+
+
+def test_without_the_setting_nobody_is_asked_and_a_change_that_waits_goes_back(
+    vm: BootNode,
+) -> None:
+    vm.may_boot = False
+    assert vm.work(SEVEN).outcome is Outcome.ROLLED_BACK
+    assert (vm.mode(), vm.asks) == ((False, False), False)
+
+
+def test_a_change_that_began_without_the_setting_keeps_to_it(vm: BootNode) -> None:
+    """The setting came later, and the change was interrupted."""
+    vm.fallback = NO_FALLBACK
+    assert vm.work(SEVEN).outcome is Outcome.ROLLED_BACK
+    assert not vm.asks
+
+
+def test_a_setting_that_was_taken_away_ends_the_wait(vm: BootNode) -> None:
+    vm.work(SEVEN)
+    vm.may_boot = False
+    vm.work()
+    assert vm.ended()[0] == (Outcome.ROLLED_BACK, "mig-reboot is off by now")
+
+
+def test_a_folder_that_is_not_there_refuses_the_change_before_a_gpu_is_touched(
+    vm: BootNode,
+) -> None:
+    (vm.on.folder / "reboot").rmdir()
+
+    result = vm.work(SEVEN)
+
+    assert result.outcome is Outcome.REFUSED
+    assert f"no boot can be asked for: {vm.on.folder / 'reboot'}" in result.reason
+    assert vm.unended() == ()
+    assert vm.work(MIG_OFF).outcome is Outcome.UNCHANGED  # what needs no boot goes on
+
+
+def test_a_file_that_cannot_be_written_has_the_mode_taken_back(vm: BootNode) -> None:
+    vm.sentinel.file.mkdir()  # somebody made a folder of it
+
+    result = vm.work(SEVEN)
+
+    assert result.outcome is Outcome.ROLLED_BACK
+    assert "no boot can be asked for" in result.reason
+    assert vm.mode() == (False, False)
+
+
+def test_what_can_no_longer_be_taken_back_is_stuck_and_says_what_waits(vm: BootNode) -> None:
+    vm.work(SEVEN)
+    vm.on.simulation.fault(Return(code=nv.NVML_ERROR_UNKNOWN), "nvmlDeviceSetMigMode")
+
+    result = vm.work(change=CHANGE)
+
+    assert result.outcome is Outcome.STUCK
+    assert "the next reset or boot turns MIG on" in result.reason
+    assert not vm.asks
+
+
+def test_a_gpu_that_is_given_up_asks_for_no_boot(vm: BootNode) -> None:
+    vm.work(SEVEN)
+    vm.work(give_up=(vm.on.uuid(),))
+    assert not vm.asks
+    assert vm.unended() == ()
+
+
+def test_a_boot_for_another_reason_before_the_file_was_there_is_the_boot(vm: BootNode) -> None:
+    """The worker died between journal and file, and the node was switched off."""
+    vm.work(SEVEN)
+    vm.sentinel.remove()
+    vm.boot()
+    assert vm.work().outcome is Outcome.APPLIED
+    assert not vm.asks
+
+
+# behind the socket
+
+
+class Asked:
+    """The actuator's transactions over the node, whose changes run in this thread's turn."""
+
+    def __init__(self, vm: BootNode) -> None:
+        self.vm = vm
+        self.answers: list[ActuatorAnswer] = []
+        self.ended = threading.Event()
+        self.transactions = Transactions(
+            self._run,
+            vm.on.journal,
+            self.ended.set,
+            clock=lambda: vm.now,
+            sentinel=vm.sentinel,
+        )
+
+    def _run(
+        self, request: ApplyRequest | RestoreRequest | None, _pods: PodsOnGpus
+    ) -> ChangeResult:
+        if isinstance(request, ApplyRequest):
+            return self.vm.work(SEVEN)
+        return self.vm.work(change="" if request is None else request.change)
+
+    def finish(self) -> None:
+        """Wait for the change, and take its end."""
+        assert self.ended.wait(SOON)
+        self.ended.clear()
+        self.transactions.finish()
+
+    def ask(self, request: ApplyRequest | RestoreRequest) -> ActuatorAnswer:
+        """A client's request, to its answer."""
+        self.transactions.ask(request, self.answers.append)
+        self.finish()
+        return self.answers[-1]
+
+    def apply(self) -> ActuatorAnswer:
+        """The agent's request."""
+        instances = (RequestedInstance(profile="1g.5gb", compute=(1,)),) * 7
+        desired = {self.vm.on.uuid(): RequestedLayout(mig=True, instances=instances)}
+        return self.ask(ApplyRequest(change=CHANGE, origin="a test", desired=desired))
+
+
+def test_a_request_that_waits_is_answered_with_its_state_and_goes_back_when_it_is_due(
+    vm: BootNode,
+) -> None:
+    asked = Asked(vm)
+    answer = asked.apply()
+    assert isinstance(answer, StateAnswer)
+    assert answer.running is None
+    assert answer.named is not None
+    assert (answer.named.outcome, answer.named.awaits_boot) == (None, str(vm.sentinel.file))
+    assert asked.transactions.due == vm.now + HOUR
+
+    vm.now += HOUR - 1
+    asked.transactions.tick()
+    assert asked.transactions.running is None
+    vm.now += 1
+    asked.transactions.tick()
+    asked.finish()
+
+    named = asked.transactions.state(CHANGE).named
+    assert named is not None
+    assert (named.outcome, named.awaits_boot) == (Outcome.ROLLED_BACK, "")
+    assert asked.transactions.due == math.inf
+
+
+def test_a_restore_by_its_id_takes_it_back(vm: BootNode) -> None:
+    asked = Asked(vm)
+    asked.apply()
+    answer = asked.ask(RestoreRequest(change=CHANGE))
+    assert isinstance(answer, ChangeAnswer)
+    assert answer.outcome is Outcome.ROLLED_BACK
+    assert not vm.asks
+
+
+def test_the_actuator_that_starts_after_the_boot_goes_on_by_itself(vm: BootNode) -> None:
+    Asked(vm).apply()
+    vm.boot()
+    asked = Asked(vm)
+    asked.transactions.resume()
+    asked.finish()
+    named = asked.transactions.state(CHANGE).named
+    assert named is not None
+    assert named.outcome is Outcome.APPLIED
+
+
+def test_one_that_starts_before_the_boot_keeps_the_deadline(vm: BootNode) -> None:
+    Asked(vm).apply()
+    vm.now += 600
+    asked = Asked(vm)
+    asked.transactions.resume()
+    asked.finish()
+    assert asked.transactions.due == vm.now + HOUR - 600
+
+
+def test_a_worker_that_fails_at_the_deadline_is_followed_by_another(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(vm)
+    asked.apply()
+    vm.now += HOUR
+    with monkeypatch.context() as patch:
+        patch.setattr(vm, "work", _dead)
+        asked.transactions.tick()
+        asked.finish()
+    vm.now += LONGEST_RETRY_SECONDS
+    asked.transactions.tick()
+    asked.finish()
+    assert vm.ended()[0][0] is Outcome.ROLLED_BACK
+
+
+def _dead(*_: object, **__: object) -> ChangeResult:
+    raise WorkerDied("the MIG worker gave no result")
+
+
+def test_the_state_says_why_no_boot_can_be_asked_for(vm: BootNode) -> None:
+    asked = Asked(vm)
+    assert asked.transactions.state().no_reboot == ""
+    (vm.on.folder / "reboot").rmdir()
+    assert "no boot can be asked for" in asked.transactions.state().no_reboot
