@@ -49,6 +49,7 @@ from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from fleet.slot_lease import SlotLease
 from fleet.turns.change_progress import (
     TOUCHED,
+    awaits_boot,
     clients_of,
     has_to_pause,
     is_changing,
@@ -176,9 +177,12 @@ def _proceeding(
         return WriteRecord(
             record=with_values(record, cordon=False), why="uncordoned by somebody else"
         )
-    if passed(record.proceed_at, now) <= terms.end_seconds:
-        # a slow change gives its slot to the next node, but keeps its own node and record
-        is_long = passed(record.proceed_at, now) > terms.slot_seconds
+    if awaits_boot(node, record) and not record.boots:
+        return WriteRecord(record=with_values(record, boots=True), why="waits for a boot")
+    if passed(record.proceed_at, now) <= longest_change(record, terms):
+        # a slow change gives its slot to the next node, but keeps its own node and record; one
+        # that waits for a boot keeps it, or many nodes would be booted at once
+        is_long = passed(record.proceed_at, now) > terms.slot_seconds and not record.boots
         return ParkRecord() if is_long and not view.parked and view.may_park else None
     phase = "" if node.status is None else node.status.phase
     if phase_of(node, record) is not PermitPhase.PROCEED and phase == MigPhase.WAITING:
@@ -359,6 +363,8 @@ def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = Fals
     is_cordoned = phase_of(node, record) is PermitPhase.CORDONED
     if patch and record.proceed_at and view.has_lease and is_cordoned:
         return WriteRecord(record=with_values(record, proceed_at=0), why="proceed does not come")
+    if "spec" in patch and node.away is UnavailableReason.REBOOT:
+        return None  # kured counts on the cordon until it has booted the node, and leaves it to us
     if patch:
         return PatchNode(purpose=NodeWrite.ROLL_BACK, patch=patch, why=why)
     return FreeSlot(outcome=why, retry_later=retry_later) if view.has_lease else None
@@ -374,6 +380,11 @@ def _drain(view: ChangeView) -> DrainMode:
     if not mode or mode not in tuple(DrainMode) or (request is not None and request.drift):
         return DrainMode.WAIT
     return DrainMode(mode)
+
+
+def longest_change(record: RollbackRecord, terms: RolloutSettings) -> float:
+    """How long a change may take from the permit to proceed to its end."""
+    return terms.end_seconds + (terms.boot_seconds if record.boots else 0.0)
 
 
 def _longest_cordon(view: ChangeView, terms: RolloutSettings) -> float:

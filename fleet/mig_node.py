@@ -33,7 +33,12 @@ PAUSED_FOR_DRIVER: Final = "paused-for-driver-upgrade"
 """In the value of an operator's label while a driver's own pod changes the driver, which it does
 without the label above. Source: NVIDIA k8s-driver-manager, cmd/driver-manager."""
 REBOOT: Final = "weave.works/kured-reboot-in-progress"
-"""Annotation of kured while it reboots a node. Source: kured, cmd/kured/main.go."""
+"""Annotation of kured while it reboots a node, with its flag ``--annotate-nodes``. Source:
+kubereboot/kured 019a5ba6, cmd/kured/main.go."""
+KURED_CORDON: Final = "kured.dev/node-unschedulable-before-drain"
+"""Annotation of kured from before its cordon until after the boot: whether somebody else had
+cordoned the node, whose cordon it then leaves. Older versions keep the same in the lock on their
+DaemonSet. Source: kubereboot/kured 4687d88b, internal/k8soperations/drain.go."""
 _MOST_TEXT: Final = 128
 REMOVAL_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 
@@ -176,7 +181,7 @@ def _away(node: Node) -> UnavailableReason | None:
     paused = any(PAUSED_FOR_DRIVER in value for _, value in _deploy(meta.labels))
     if paused or meta.labels.get(DRIVER_UPGRADE, "") not in _UPGRADE_OVER:
         return UnavailableReason.DRIVER_UPGRADE
-    if meta.annotations.get(REBOOT):
+    if meta.annotations.get(REBOOT) or meta.annotations.get(KURED_CORDON):
         return UnavailableReason.REBOOT
     return None if is_true(node.status.conditions, "Ready") else UnavailableReason.NOT_READY
 

@@ -49,6 +49,8 @@ class RollbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """When the cordon and the permit were first seen on the Node; 0: not yet."""
     proceed_at: int = 0
     """When the permit to proceed was about to be written, or was first seen there; 0: not yet."""
+    boots: bool = False
+    """Whether the change has waited for a boot of the node: then it has more time."""
     outcome: str = ""
     """Outcome of the request; ``superseded`` where nobody states one any more."""
     restarts: int = 0

@@ -162,6 +162,13 @@ class RolloutSettings:
         " after a third of it, for one such node of a rollout at a time.",
         name="change-deadline",
     )
+    boot_seconds: float = duration(
+        9000.0,
+        "1m",
+        "Further time for a change that waits for a boot of its node, which keeps its slot"
+        " meanwhile. Keep it above the actuator's mig-reboot-deadline, by the time of a boot.",
+        name="boot-deadline",
+    )
     register_seconds: float = duration(
         60.0,
         "5s",

@@ -16,6 +16,7 @@ from itertools import count
 from typing import Final
 
 from api.mig_permit_annotation import PermitPhase
+from api.mig_status_annotation import MigPhase
 from fleet.drain.gpu_usage import is_idle, usage_of
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
@@ -70,6 +71,7 @@ class WaitReason(StrEnum):
 
 
 _AWAY: Final = frozenset(WaitReason(reason.value) for reason in UnavailableReason)
+_TAKES_PART: Final = (MigPhase.FAILED, MigPhase.STUCK, MigPhase.CHANGING, MigPhase.REBOOTING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +210,7 @@ def taking_part(view: FleetView) -> frozenset[str]:
     """Digests of the rollouts that have a node whose change is open, failed or to be undone."""
     names = {slot.record.rollout for slot in view.slots if slot.record is not None}
     for node in view.nodes.values():
-        failed = node.status is not None and node.status.phase in ("failed", "stuck", "changing")
+        failed = node.status is not None and node.status.phase in _TAKES_PART
         if is_asking(node) or failed:
             names.add(node.rollout)
     return frozenset(rollout_id(name) for name in names)

@@ -165,7 +165,7 @@ def _has_begun(facts: NodeChangeFacts) -> bool:
     node, record = facts.node, facts.record
     if record is None:
         status = node.status
-        return status is not None and status.phase == MigPhase.CHANGING
+        return status is not None and status.phase in (MigPhase.CHANGING, MigPhase.REBOOTING)
     end = record.outcome or reported_end(node, record.request)
     if end is not None:
         return end in TOUCHED
@@ -175,6 +175,11 @@ def _has_begun(facts: NodeChangeFacts) -> bool:
 def _begun_text(facts: NodeChangeFacts) -> str:
     desired = "" if facts.layout is None else facts.layout.desired_line
     layout = f" ({desired})" if desired else ""
+    if facts.node.status is not None and facts.node.status.phase == MigPhase.REBOOTING:
+        return (
+            "the change waits for the node's reboot: the agent has the mode that waits taken back,"
+            " unless the node boots first. Then the coordinator gives the node back"
+        )
     return (
         "the change has begun and goes on to its end: then the GPUs have the desired layout"
         f"{layout}, or the previous one if it fails. Then the coordinator gives the node back"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
@@ -11,8 +12,8 @@ from api.mig_status_annotation import MigPhase
 from base.text.number_ranges import number_ranges
 from fleet.change_effects import ChangeEffect, FreeSlot, NodeWrite, PatchNode
 from fleet.drain.gpu_usage import is_idle, usage_of
-from fleet.mig_change import ChangeView, next_effect
-from fleet.mig_node import DrainMode
+from fleet.mig_change import ChangeView, longest_change, next_effect
+from fleet.mig_node import DrainMode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
 from fleet.stages.in_the_way import (
     drain_command,
@@ -24,6 +25,7 @@ from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
 from fleet.turns.change_progress import (
     TOUCHED,
+    awaits_boot,
     clients_of,
     is_paused,
     may_have_begun,
@@ -31,6 +33,8 @@ from fleet.turns.change_progress import (
     phase_of,
     reported_end,
 )
+
+_BOOT: Final = "It has to boot: kured sees to it where its --reboot-sentinel is that file."
 
 
 def standing_in_change(facts: NodeChangeFacts, change: ChangeView, now: float) -> Stage:
@@ -116,7 +120,11 @@ def _draining(facts: NodeChangeFacts, record: RollbackRecord) -> Stage:
 def changing(facts: NodeChangeFacts, record: RollbackRecord | None, now: float) -> Stage:
     """The standing of a change that the agent may have begun; without a record it has."""
     status, request = facts.node.status, facts.node.request
-    if status is None or status.phase != MigPhase.CHANGING:
+    if record is not None and status is not None and awaits_boot(facts.node, record):
+        text = status.reason
+        blockers = [StageBlocker(StageBlockerKind.NODE, facts.node.name, _BOOT)]
+        command = f"kubectl describe node {facts.node.name}"
+    elif status is None or status.phase != MigPhase.CHANGING:
         text = "the permit to proceed is there; the agent has not begun, as far as it says"
         blockers = [StageBlocker(StageBlockerKind.AGENT, facts.agent.pod)]
         command = facts.logs_command("agent")
@@ -126,7 +134,8 @@ def changing(facts: NodeChangeFacts, record: RollbackRecord | None, now: float) 
         actuator = StageBlocker(StageBlockerKind.ACTUATOR, facts.agent.pod, status.reason)
         blockers = [actuator] if status.reason else []
         command = facts.logs_command("actuator")
-    limit, proceed_at = facts.settings.end_seconds, 0 if record is None else record.proceed_at
+    limit = 0.0 if record is None else longest_change(record, facts.settings)
+    proceed_at = 0 if record is None else record.proceed_at
     if proceed_at and passed(proceed_at, now) > limit:
         text += (
             f". It is late: it counts as failed after {limit / 60:.0f} min, and the node stays as"
@@ -144,6 +153,8 @@ def _ended(facts: NodeChangeFacts, record: RollbackRecord, end: str, effect: Cha
     if is_registering and not isinstance(effect, PatchNode | FreeSlot):
         return _registering(facts, record, end)
     text = f"the request ended: {end}; the coordinator gives the node back"
+    if facts.node.away is UnavailableReason.REBOOT:
+        text += " once kured has booted it"
     if facts.node.keeps_cordon:
         text += ", and leaves it cordoned (gpuscape.io/keep-cordoned)"
     return standing_at(StageName.UNCORDONED, text)

@@ -131,7 +131,7 @@ def _without_record(facts: NodeChangeFacts, layout: NodeLayout, now: float) -> S
             return slot_wait(facts, now)
         case MigPhase.WAITING:
             return standing_at(StageName.REQUESTED, status.reason or "its agent makes a request")
-        case MigPhase.CHANGING:
+        case MigPhase.CHANGING | MigPhase.REBOOTING:
             return changing(facts, None, now)
         case _:
             text = ": ".join(part for part in (f"phase {status.phase}", status.reason) if part)

@@ -63,12 +63,17 @@ def is_marked(node: MigNode, record: RollbackRecord) -> bool:
 
 def is_changing(node: MigNode, record: RollbackRecord) -> bool:
     """Whether the agent says that it changes the GPUs for this request."""
+    return awaits_boot(node, record) or _is_in(MigPhase.CHANGING, node, record)
+
+
+def awaits_boot(node: MigNode, record: RollbackRecord) -> bool:
+    """Whether the agent says that the change waits for a boot of the node."""
+    return _is_in(MigPhase.REBOOTING, node, record)
+
+
+def _is_in(phase: MigPhase, node: MigNode, record: RollbackRecord) -> bool:
     status = node.status
-    return (
-        status is not None
-        and status.request == record.request
-        and status.phase == MigPhase.CHANGING
-    )
+    return status is not None and (status.request, status.phase) == (record.request, phase)
 
 
 def has_to_pause(node: MigNode, record: RollbackRecord) -> bool:

@@ -109,7 +109,7 @@ class States:
         )
         status = MigStatusAnnotation(
             v=2,
-            phase=self.one("waiting", "changing", "failed"),
+            phase=self.one("waiting", "changing", "rebooting", "failed"),
             request=self.one(*IDS, ""),
             outcome=self.one("", "", "", *Outcome, "later-word"),
         )
