@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from actuator.boots.reboot_sentinel import REBOOT_FOLDER
 from api import names
 from tests.deploy.chart import (
     CHART,
@@ -413,6 +414,36 @@ def test_what_follows_without_the_drivers_reset_is_the_actuators_to_know() -> No
         env = agents(values)["gpuscape-agent"]["containers"]["actuator"]["env"]
         made[text] = [env.get(name, {}).get("value") for name in names]
     assert made == {"off": [None, None], "on": ["allow", "sentinel"]}
+
+
+def test_the_actuator_alone_gets_a_folder_of_its_own_for_the_file_that_asks_for_a_boot() -> None:
+    """And only where a value allows it: never the host's /run."""
+    found = {}
+    for reboot in ("off", "sentinel"):
+        mig = {"mode": "enforce", "coordinator": {}, "reboot": reboot}
+        values = {"agent": {"migDevices": "sys-admin"}, "mig": mig}
+        pod = yaml.safe_load_all(rendered(values))
+        spec = next(
+            it["spec"]["template"]["spec"]
+            for it in pod
+            if it and it["kind"] == "DaemonSet" and it["metadata"]["name"] == "gpuscape-agent"
+        )
+        mounts = {
+            (container["name"], mount["mountPath"])
+            for container in spec["containers"]
+            for mount in container["volumeMounts"]
+            if mount["name"] == "mig-reboot"
+        }
+        paths = [it["hostPath"] for it in spec["volumes"] if it["name"] == "mig-reboot"]
+        found[reboot] = mounts, paths
+    folder = str(REBOOT_FOLDER)
+    assert found == {
+        "off": (set(), []),
+        "sentinel": (
+            {("actuator", folder)},
+            [{"path": folder, "type": "DirectoryOrCreate"}],
+        ),
+    }
 
 
 def test_a_digest_stands_in_place_of_the_tag_and_pulls_are_the_admins() -> None:
