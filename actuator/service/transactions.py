@@ -213,13 +213,21 @@ class Transactions:
             seconds = self._backoff.failed()
             self._due = self._clock() + seconds
             log.warning("MIG restore waits", extra={"why": str(why), "seconds": seconds})
-        if self._boot_seconds and self._due is None:
+        if self._due is None and self._has_waiting():
+            # a worker that died may have left the file unwritten
             is_known = isinstance(answer, ChangeAnswer)
             self._due = self._clock() + (self._boot_seconds if is_known else LONGEST_RETRY_SECONDS)
         if isinstance(answer, ChangeAnswer) and self._boot_seconds:
             state = self.state(answer.change)
             answer = state if state.named is not None and state.named.awaits_boot else answer
         reply(answer)
+
+    def _has_waiting(self) -> bool:
+        """Whether a change waits for a boot."""
+        try:
+            return self._sentinel is not None and any(map(awaits_boot, self._content().unended))
+        except (JournalUnusable, JournalBusy):
+            return False
 
     def _answered_before(
         self, request: ApplyRequest | RestoreRequest, content: RecordedChanges

@@ -27,6 +27,7 @@ from api.actuator.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     PodsOnGpus,
+    RefusalAnswer,
     RequestedInstance,
     RequestedLayout,
     RestoreRequest,
@@ -481,6 +482,29 @@ def test_a_worker_that_fails_at_the_deadline_is_followed_by_another(
     asked.transactions.tick()
     asked.finish()
     assert vm.ended()[0][0] is Outcome.ROLLED_BACK
+
+
+def test_a_file_that_a_dead_worker_did_not_write_is_written_soon(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would start a worker before the next change."""
+    asked, real = Asked(vm), vm.work
+
+    def dying(*layouts: GpuLayout, change: str = "") -> ChangeResult:
+        real(*layouts, change=change)
+        vm.sentinel.remove()
+        return _dead()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vm, "work", dying)
+        assert isinstance(asked.apply(), RefusalAnswer)
+    assert asked.transactions.due == vm.now + LONGEST_RETRY_SECONDS
+    vm.now += LONGEST_RETRY_SECONDS
+    asked.transactions.tick()
+    asked.finish()
+
+    assert vm.asks
+    assert asked.transactions.due == vm.now + HOUR - LONGEST_RETRY_SECONDS
 
 
 def _dead(*_: object, **__: object) -> ChangeResult:
