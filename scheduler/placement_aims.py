@@ -154,8 +154,8 @@ def node_aims(
 
 
 def is_whole(view: ScoringView) -> bool:
-    """Whether no GPU of the node that works is in use."""
-    return not view.ok & ~view.free
+    """Whether the node has GPUs that work, and none of these is in use."""
+    return view.ok > 0 and not view.ok & ~view.free
 
 
 def _best(gens: set[str], wish: GpuRequest, tables: Tables) -> int:

@@ -341,6 +341,8 @@ def test_one_free_node_of_a_product_is_kept_while_many_others_are_free(
     views |= {f"h{at}": of("H", view(fast, 0xFF)) for at in range(2)}
     views["part"] = of("V", view(slow, 0b1111))
     assert ranks(views, ask(2), tables)["h0"] == 3
+    views["cut"] = of("V", view(slow, 0, ok=0))
+    assert ranks(views, ask(2), tables)["h0"] == 3
     views["v6"] = of("V", view(slow, 0xFF))
     assert ranks(views, ask(2), tables)["h0"] == 10
     views["v7"] = views["v0"]
