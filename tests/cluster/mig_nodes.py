@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from api import keys, mig_permit_annotation, names
 from api.mig_permit_annotation import PermitPhase
 from api.mig_request_annotation import new_request_id
 from api.state_annotation import pod_key
+from base.text import rfc3339
 from kube.api import NODES, Api
 from tests import exposition
 from tests.agent.agent_process import GPUSCAPE, SOON
@@ -80,6 +82,8 @@ class NodeModel:
     api: Api
     namespace: str
     request: str = field(default_factory=new_request_id)
+    since: str = field(default_factory=lambda: rfc3339.whole_seconds(time.time()))
+    """When the request was made."""
     is_begun: bool = False
     is_changing: bool = False
     is_done: bool = False
@@ -104,6 +108,7 @@ class NodeModel:
             if keys.MIG_LAYOUT not in self._annotations():
                 return
             self.is_cancelled, self.request = False, new_request_id()
+            self.since = rfc3339.whole_seconds(time.time())
             self._publish("waiting")
         if not self.is_begun:
             self.is_begun = True
@@ -140,7 +145,15 @@ class NodeModel:
         pods, others = (
             [pod_key(self.namespace, it) for it in names] for names in (self.holders, self.others)
         )
-        notes = agent_notes(self.request, "sevenths", phase, end=end, pods=pods, others=others)
+        notes = agent_notes(
+            self.request,
+            "sevenths",
+            phase,
+            end=end,
+            since=self.since,
+            pods=pods,
+            others=others,
+        )
         self.api.patch(NODES, self.name, {"metadata": {"annotations": notes}})
 
     def hold(self, name: str, *, affected: bool = True, stays: bool = False) -> None:
