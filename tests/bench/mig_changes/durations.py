@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from tests.controlplane.builds import binaries
 from tests.controlplane.families import NVIDIA
 from tests.foreign.parted_node import PartedNode, parted_node, with_gpus
 
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 RESET_SECONDS: Final = 2.0
 """Of a simulated reset."""
 MACHINE: Final = "a100-pcie-pairs"
@@ -87,6 +88,7 @@ CHANGES: Final = (
 
 def section() -> Section:
     """Each change by both programs, round by round."""
+    load = f" The load average of this machine was {os.getloadavg()[0]:.0f} when it began."
     machine = with_gpus(MACHINE, load_machine(MACHINE).gpus[:GPUS])
     with parted_node(machine, binaries(NVIDIA), "") as node:
         gpus = SimulatedGpus(node.there.simulation)
@@ -95,7 +97,7 @@ def section() -> Section:
         }
     return Section(
         title="Time",
-        text=_TEXT,
+        text=_TEXT + load,
         columns=("", OURS, PARTED, "ratio"),
         rows=tuple(time_row(name, rounds) for name, rounds in taken.items()),
     )
