@@ -19,7 +19,8 @@ from scheduler.cluster.node_views import ScoringView, View
 
 KEPT_WHOLE, KEPT_OF_MANY, MANY_WHOLE = 2, 1, 9
 """Free nodes of a product that are kept for pods that fill them: the second number while so many
-candidates are entirely free, else the first. Found by a search (docs/decisions/scheduling.md)."""
+candidates that are as large are entirely free, else the first. Found by a search
+(docs/decisions/scheduling.md)."""
 IN_CLIQUE: Final = 2
 _COMPARED: Final = (gpu_request(2), gpu_request(4), gpu_request(8))
 """Requests whose best speeds decide whether a product counts as fast or slow."""
@@ -98,9 +99,11 @@ def product_aims(
     """Product to what counts there. ``candidates``: each view to the number of its nodes."""
     classes: dict[str, set[str]] = defaultdict(set)
     whole: dict[str, int] = defaultdict(int)
+    node_gpus: dict[str, int] = defaultdict(int)
     for view, count in candidates.items():
         if isinstance(view, ScoringView):
             classes[view.product].add(view.gen)
+            node_gpus[view.product] = max(node_gpus[view.product], view.ok.bit_count())
             if is_whole(view):
                 whole[view.product] += count
     bests = {name: _best(gens, wish, tables) for name, gens in classes.items()}
@@ -110,12 +113,18 @@ def product_aims(
     else:
         places = _places(classes, tables)
     keeps = gains and order is ProductOrder.FASTEST
-    kept = KEPT_OF_MANY if sum(whole.values()) >= MANY_WHOLE else KEPT_WHOLE
+
+    def kept(name: str) -> int:
+        as_large = sum(
+            count for other, count in whole.items() if node_gpus[other] >= node_gpus[name]
+        )
+        return KEPT_OF_MANY if as_large >= MANY_WHOLE else KEPT_WHOLE
+
     return {
         name: ProductAims(
             best_speed=best,
             place=places[name],
-            keeps_whole=keeps and whole[name] <= kept,
+            keeps_whole=keeps and whole[name] <= kept(name),
             is_jobs=name == job_product,
         )
         for name, best in bests.items()

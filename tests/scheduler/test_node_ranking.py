@@ -27,6 +27,7 @@ MANY = topology_of(observed("hgx-16").snapshot)
 SWITCHED = topology_of(observed("hgx-h100").snapshot)
 RDMA = topology_of(observed("hgx-h100-rdma").snapshot)
 FOUR = topology_of(observed("gb200").snapshot)
+FOUR_SLOW = msgspec.structs.replace(FOUR, lbw=(1,))
 
 
 class Fleet:
@@ -342,6 +343,8 @@ def test_one_free_node_of_a_product_is_kept_while_many_others_are_free(
     views["part"] = of("V", view(slow, 0b1111))
     assert ranks(views, ask(2), tables)["h0"] == 3
     views["cut"] = of("V", view(slow, 0, ok=0))
+    assert ranks(views, ask(2), tables)["h0"] == 3
+    views["small"] = of("B", view(tables.add(FOUR_SLOW), 0b1111, ok=0b1111))
     assert ranks(views, ask(2), tables)["h0"] == 3
     views["v6"] = of("V", view(slow, 0xFF))
     assert ranks(views, ask(2), tables)["h0"] == 10
