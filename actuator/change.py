@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import msgspec
 
-from actuator.boots.boot_wait import after_wait, awaits_boot, waiting_for_boot
+from actuator.boots.boot_wait import after_wait, is_for_boot, waiting_for_boot
 from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change_record import ChangeRecord, Direction, gpu_outcomes
 from actuator.fabric_manager import SharedResets
@@ -239,7 +239,7 @@ def resume(
         if record.bus_id in hung:
             why = f"{_HUNG}{_OR_SMI}" if record.reset else _HUNG
             ended[record.key] = _keep_stuck(journal, record, why, hung=True)
-        elif awaits_boot(record):
+        elif is_for_boot(record):
             going_on = after_wait(world, record, sentinel, taken_back)
             if going_on is not None:
                 ended[record.key] = drive(world, journal, going_on, sentinel)

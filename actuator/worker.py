@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from actuator.boots.boot_wait import awaits_boot, going_back, seconds_to_wait
+from actuator.boots.boot_wait import going_back, is_for_boot, seconds_to_wait
 from actuator.change import ChangeResult, apply, drive, give_up, result_of, resume
 from actuator.journal import Journal
 from actuator.journal_owner import refuse_owned
@@ -138,7 +138,7 @@ def _with_boot(
     waiting = [
         record
         for record in journal.content().unended
-        if awaits_boot(record) and record.boot_asked == boot
+        if is_for_boot(record) and record.boot_asked == boot
     ]
     if sentinel is None:
         return result

@@ -8,7 +8,7 @@ Its GPU is done with as soon as it has the mode, whatever brought it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -92,14 +92,14 @@ def _why_back(
 
 
 def seconds_to_wait(
-    world: MigWorld, waiting: Iterable[ChangeRecord], sentinel: RebootSentinel
+    world: MigWorld, waiting: Collection[ChangeRecord], sentinel: RebootSentinel
 ) -> float:
     """Seconds until the first of these changes goes back; 0 where there is none."""
     seconds = (_remaining_seconds(world, record, sentinel) for record in waiting)
     return max(min(seconds), _LEAST_SECONDS) if waiting else 0.0
 
 
-def awaits_boot(record: ChangeRecord) -> bool:
+def is_for_boot(record: ChangeRecord) -> bool:
     """Whether a change waits, or has waited until the newest boot."""
     is_forward = record.direction is Direction.FORWARD and record.outcome is None
     return is_forward and bool(record.boot_asked)

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from actuator.boots.boot_wait import awaits_boot
+from actuator.boots.boot_wait import is_for_boot
 from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change import ChangeResult, result_of
 from actuator.change_record import (
@@ -165,7 +165,7 @@ class Transactions:
             return None
         unended = [record for record in records if record.outcome in (None, Outcome.STUCK)]
         result = result_of(records)
-        waits = self._sentinel is not None and any(map(awaits_boot, records))
+        waits = self._sentinel is not None and any(map(is_for_boot, records))
         return KnownChange(
             change=records[0].change,
             origin=records[0].origin[:MOST_TEXT],
@@ -175,7 +175,7 @@ class Transactions:
             outcome=request_outcome(records),
             reason=result.reason[:MOST_TEXT],
             outcomes=_shortened(result.gpus),
-            awaits_boot=str(self._sentinel.file) if self._sentinel and waits else "",
+            is_for_boot=str(self._sentinel.file) if self._sentinel and waits else "",
         )
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:
@@ -219,13 +219,13 @@ class Transactions:
             self._due = self._clock() + (self._boot_seconds if is_known else LONGEST_RETRY_SECONDS)
         if isinstance(answer, ChangeAnswer) and self._boot_seconds:
             state = self.state(answer.change)
-            answer = state if state.named is not None and state.named.awaits_boot else answer
+            answer = state if state.named is not None and state.named.is_for_boot else answer
         reply(answer)
 
     def _has_waiting(self) -> bool:
         """Whether a change waits for a boot."""
         try:
-            return self._sentinel is not None and any(map(awaits_boot, self._content().unended))
+            return self._sentinel is not None and any(map(is_for_boot, self._content().unended))
         except (JournalUnusable, JournalBusy):
             return False
 
