@@ -175,7 +175,7 @@ class Transactions:
             outcome=request_outcome(records),
             reason=result.reason[:MOST_TEXT],
             outcomes=_shortened(result.gpus),
-            is_for_boot=str(self._sentinel.file) if self._sentinel and waits else "",
+            awaits_boot=str(self._sentinel.file) if self._sentinel and waits else "",
         )
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:
@@ -219,7 +219,7 @@ class Transactions:
             self._due = self._clock() + (self._boot_seconds if is_known else LONGEST_RETRY_SECONDS)
         if isinstance(answer, ChangeAnswer) and self._boot_seconds:
             state = self.state(answer.change)
-            answer = state if state.named is not None and state.named.is_for_boot else answer
+            answer = state if state.named is not None and state.named.awaits_boot else answer
         reply(answer)
 
     def _has_waiting(self) -> bool:

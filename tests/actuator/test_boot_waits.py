@@ -423,7 +423,7 @@ def test_a_request_that_waits_is_answered_with_its_state_and_goes_back_when_it_i
     assert isinstance(answer, StateAnswer)
     assert answer.running is None
     assert answer.named is not None
-    assert (answer.named.outcome, answer.named.is_for_boot) == (None, str(vm.sentinel.file))
+    assert (answer.named.outcome, answer.named.awaits_boot) == (None, str(vm.sentinel.file))
     assert asked.transactions.due == vm.now + HOUR
 
     vm.now += HOUR - 1
@@ -435,7 +435,7 @@ def test_a_request_that_waits_is_answered_with_its_state_and_goes_back_when_it_i
 
     named = asked.transactions.state(CHANGE).named
     assert named is not None
-    assert (named.outcome, named.is_for_boot) == (Outcome.ROLLED_BACK, "")
+    assert (named.outcome, named.awaits_boot) == (Outcome.ROLLED_BACK, "")
     assert asked.transactions.due == math.inf
 
 
