@@ -31,6 +31,7 @@ def scene() -> EnforcingScene:
 MANAGER_STATES = {
     MigPhase.WAITING: "pending",
     MigPhase.CHANGING: "pending",
+    MigPhase.REBOOTING: "rebooting",
     MigPhase.UNCHANGED: "success",
     MigPhase.FAILED: "failed",
     MigPhase.STUCK: "failed",
