@@ -123,7 +123,7 @@ class RunningReset(_Data, frozen=True, kw_only=True):
     """Result, as ``ResetSpec.result``."""
 
 
-class SimulatedGpuState(_Data, frozen=True, kw_only=True):
+class SimulatedGpuState(_Data, frozen=True, kw_only=True, omit_defaults=True):
     """The part of one simulated GPU that changes: MIG layout, links, fixed readings."""
 
     listed: bool = True
