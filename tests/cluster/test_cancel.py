@@ -89,7 +89,8 @@ def renew(site: Site, lease: str, *, ago: float = 0.0) -> None:
     """Somebody has renewed it so long ago; it is made where there is none."""
     path = _LEASES.format(site.namespace)
     at = datetime.fromtimestamp(datetime.now(UTC).timestamp() - ago, UTC)
-    spec = {"spec": {"renewTime": micro_time(at)}}
+    duration = 15 if lease == names.COORDINATOR_LEASE else 180
+    spec = {"spec": {"renewTime": micro_time(at), "leaseDurationSeconds": duration}}
     if site.plane.request("GET", f"{path}/{lease}").status != 200:
         body = {"metadata": {"name": lease}, "spec": {**spec["spec"], "holderIdentity": "pod"}}
         site.plane.demand("POST", path, body)

@@ -93,7 +93,8 @@ def test_its_advice_shows_that_pods_of_two_are_given_linked_gpus_and_ctrl_c_leav
     lines = [line.strip() for line in said(running).splitlines()]
     header, best, *_ = shell("gpuscape scheduler explain", lines).splitlines()
     assert header.split() == ["NODE", "RANK", "GPUS", "GB/S", "WHY"]
-    assert best.split()[:2] == ["a100-pcie-pairs", "10"]
+    # each node is the last free one of its model, so the slowest is taken
+    assert best.split()[:2] == ["dgx1-v100", "10"]
     assert "NV" in shell("gpuscape topo", lines)
     for made in range(1, 6):
         shell("kubectl create", lines)
