@@ -15,6 +15,7 @@ from typing import Final
 
 from actuator.fabric_manager import CUT_NAME
 from base.errors import Transient
+from base.words import first_names
 from discovery.host.device_files import openers, pod_of_process, proc_folder, whole_process_name
 from discovery.mig_state import MigGpu
 from discovery.nvml.changing.gpu_use import programs_now
@@ -47,8 +48,7 @@ def gpu_holders(gpu: MigGpu, root: Path, *, simulated: bool) -> str:
     texts = list(_texts(sorted(pids), root))
     if not texts:
         return NOBODY
-    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
-    return f"held by {', '.join(texts[:MOST_NAMED])}{more}"
+    return f"held by {first_names(texts, MOST_NAMED)}"
 
 
 def is_held(gpu: MigGpu, root: Path, *, simulated: bool) -> bool:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words that a person wrote, for messages: quotes of them, and the known word that was meant."""
+"""Words that a person wrote, for messages: quotes and lists of them, and the known word that was
+meant."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 MOST_QUOTED: Final = 60
@@ -39,6 +40,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def meant(word: str | None) -> str:
     """The end of a message that proposes a word; nothing where there is none to propose."""
     return f": did you mean {word}?" if word else ""
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """The first of these names, with commas, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def quoted(text: str) -> str:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from base.log_once import LogOnce
+from base.words import first_names
 
 log = logging.getLogger(__name__)
 
@@ -110,11 +111,6 @@ def by_reason(keys: Mapping[str, str]) -> str:
     """
     reasons = dict.fromkeys(keys.values())
     return "; ".join(
-        f"{_listed([key for key, why in keys.items() if why == reason])}: {reason}"
+        f"{first_names([key for key, why in keys.items() if why == reason], MOST_NAMED)}: {reason}"
         for reason in reasons
     )
-
-
-def _listed(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
-    return ", ".join(keys[:MOST_NAMED]) + more

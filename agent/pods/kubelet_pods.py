@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from agent.pods.gpu_allocation import About, gpu_allocation, nothing_known
 from base.errors import Transient
 from base.log_once import LogOnce
+from base.words import first_names
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuAllocation
@@ -141,6 +142,5 @@ def _answered(own: AgentMetrics, *, unix_seconds: float, unknown: int) -> None:
 def _unknown(unknown: Iterable[UnknownDevice]) -> str:
     """Message about devices that this node does not have; empty where there are none."""
     names = sorted(f"{device.resource} {device.id}" for device in unknown)
-    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
-    listed = ", ".join(names[:_NAMED_AT_MOST])
-    return f"devices that this node does not have: {listed}{more}" if names else ""
+    listed = first_names(names, _NAMED_AT_MOST)
+    return f"devices that this node does not have: {listed}" if names else ""

@@ -15,6 +15,7 @@ import click
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.layers import WrittenValue
+from base.words import first_names
 from cli import options, terminal
 from cli.exporter_comparison.endpoints import MIB, ExpositionSource, exposition_source, side_access
 from cli.exporter_comparison.scrapes import ScrapedSide, ScrapePlan, scrape_sides
@@ -321,11 +322,10 @@ def _conclusion(outcome: ComparisonResult) -> Iterator[str]:
     pairs = sum(metric.pairs for metric in outcome.metrics)
     yield f"{moved} of {pairs} series moved in {outcome.seconds:.3g} s."
     if still := outcome.still:
-        names = ", ".join(metric.name for metric in still[:_MOST_NAMED])
-        more = f" and {len(still) - _MOST_NAMED} more" if len(still) > _MOST_NAMED else ""
+        names = first_names([metric.name for metric in still], _MOST_NAMED)
         yield (
             f"{len(still)} are the same and stood still on both sides, which proves little: "
-            f"{names}{more}. Compare while jobs run."
+            f"{names}. Compare while jobs run."
         )
 
 

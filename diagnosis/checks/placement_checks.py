@@ -9,6 +9,7 @@ from typing import Final
 
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, is_gpu_resource
 from base.text import rfc3339
+from base.words import first_names
 from diagnosis.checks.scheduler_checks import POD_TWO_SCHEDULERS, check_pod_schedulers
 from diagnosis.facts.pod_facts import FilteredCluster, PodFacts
 from diagnosis.finding import (
@@ -257,5 +258,4 @@ def _age_seconds(facts: PodFacts) -> float:
 
 
 def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+    return first_names(names, _MOST_NAMED)

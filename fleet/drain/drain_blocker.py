@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from base.words import first_names
 from fleet.drain.drain_pod import DrainPod
 
 _MOST_NAMED = 5
@@ -54,8 +55,6 @@ def blocker_of(pod: DrainPod, kind: BlockerKind, text: str) -> DrainBlocker:
     return DrainBlocker(kind=kind, name=pod.meta.full_name, owner=pod.owner, text=text)
 
 
-def named(names: Collection[str]) -> str:
+def named(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
-    first = ", ".join(list(names)[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return f"{first} and {more} more" if more > 0 else first
+    return first_names(names, _MOST_NAMED)

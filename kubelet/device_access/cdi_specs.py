@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from base.words import first_names
 from kubelet.device_access.capability_nodes import DRIVER_NAME
 
 VENDOR: Final = "nvidia.com"
@@ -51,9 +52,7 @@ def stale_entries(file: str, spec: object, present: MigInstances) -> str | None:
     stale = list(dict.fromkeys(_stale_parts(spec, present)))
     if not stale:
         return None
-    named = ", ".join(stale[:_SHOWN]) + (
-        f" and {len(stale) - _SHOWN} more" if stale[_SHOWN:] else ""
-    )
+    named = first_names(stale, _SHOWN)
     return f"{file}: {kind} has {named}, which {_ARE_GONE[len(stale) > 1]}; {_fix(kind)}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from base.errors import BadInput
-from base.words import quoted
+from base.words import first_names, quoted
 from discovery.mig_state import MigGpu
 from mig.configs.config_overlap import Overlap
 from mig.gpu_layout import GpuLayout
@@ -124,9 +124,8 @@ class MigConfigs:
         for config in self.configs:
             if config.name == name:
                 return config
-        shown = ", ".join(quoted(config_name) for config_name in names[:_MOST_NAMES])
-        rest = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        shown = first_names([quoted(config_name) for config_name in names], _MOST_NAMES)
         if name is None:
-            raise BadInput(f"{self.source}: choose one of its configurations: {shown}{rest}")
-        hint = profile_hint(name, names, ONE_PROFILE) or f"; it has {shown}{rest}"
+            raise BadInput(f"{self.source}: choose one of its configurations: {shown}")
+        hint = profile_hint(name, names, ONE_PROFILE) or f"; it has {shown}"
         raise BadInput(f"{self.source}: no configuration {quoted(name)}{hint}")

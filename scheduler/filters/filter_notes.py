@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from base.words import first_names
 from kube.objects.pod import Pod, PodSpec
 from scheduler.filters import node_selection
 from scheduler.filters.node_filters import FilteredNodes
@@ -89,8 +90,7 @@ def _no_candidate(pod: Pod, outlook: PreemptionOutlook) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+    return first_names(names, _MOST_NAMED)
 
 
 def _not_covered(spec: PodSpec) -> Iterator[str]:

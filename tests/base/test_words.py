@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from base.words import MOST_QUOTED, closest, did_you_mean, quoted
+from base.words import MOST_QUOTED, closest, did_you_mean, first_names, quoted
 
 KNOWN = ("hgx-h100", "hgx-h200", "dgx1-v100", "GPUSCAPE_SIMULATE")
 
@@ -53,3 +53,19 @@ def test_a_quoted_text_is_one_short_line_of_ascii() -> None:
     assert quoted("a\n\0ä") == r"'a\n\x00\xe4'"
     assert quoted("x" * MOST_QUOTED) == f"'{'x' * MOST_QUOTED}'"
     assert quoted("x" * (MOST_QUOTED + 1)) == f"'{'x' * MOST_QUOTED}\\u2026'"
+
+
+@pytest.mark.parametrize(
+    ("names", "most", "text"),
+    [
+        ([], 2, ""),
+        (["a"], 2, "a"),
+        (["a", "b"], 2, "a, b"),
+        (["a", "b", "c"], 2, "a, b and 1 more"),
+        (["a", "b", "c", "d"], 1, "a and 3 more"),
+    ],
+)
+def test_of_many_names_the_first_are_named_and_the_others_counted(
+    names: list[str], most: int, text: str
+) -> None:
+    assert first_names(names, most) == text

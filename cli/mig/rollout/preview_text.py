@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from base.words import first_names
 from cli import terminal
 from cli.terminal import Cell, Styled, TextTable
 from forecast.leaving_pods import LeavingPods
@@ -240,6 +241,4 @@ def _pod_impacts(pods: Sequence[PodImpact]) -> Iterator[str]:
 
 
 def _named(names: Sequence[str], *, wide: bool) -> str:
-    if wide or len(names) <= _NAMED:
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return first_names(names, len(names) if wide else _NAMED)
