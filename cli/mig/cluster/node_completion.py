@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
 
-from base import threads
+from base.unblocked.bounded_call import bounded
 from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from kube.api import NODES
 from kube.present_objects import present_objects
@@ -41,17 +41,9 @@ def complete_nodes(
 
 def _names_in_time(kubeconfig: str | None) -> Sequence[str]:
     """Names of all Nodes; none where they cannot be read in time."""
-    answers = queue.SimpleQueue[Sequence[str]]()
-
-    def read() -> None:
-        names: Sequence[str] = ()
-        with contextlib.suppress(Exception):  # whatever it is, it does not belong on that line
-            names = _names(None if kubeconfig is None else Path(kubeconfig))
-        answers.put(names)
-
-    with _silence(), contextlib.suppress(queue.Empty, threads.NoThread):
-        threads.started(read, "complete-nodes")
-        return answers.get(timeout=PATIENCE_SECONDS)
+    path = None if kubeconfig is None else Path(kubeconfig)
+    with _silence(), contextlib.suppress(Exception):  # whatever it is, it does not belong there
+        return bounded(partial(_names, path), PATIENCE_SECONDS, "complete-nodes")
     return ()
 
 
