@@ -7,10 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from kube.amounts.gpu_amounts import gpu_amounts
-from scheduler.filters.preemption import PlacedPod
+from kube.api import Object
+from kube.objects.pod import Pod
+from scheduler.filters.preemption import PlacedPod, placed_pod
 
 GpuSchedulers = Mapping[str, tuple[str, ...]]
 """Name of a scheduler to the GPU pods that it has placed, as ``namespace/name``; both sorted."""
+
+
+def schedulers_of_objects(pods: Iterable[Object]) -> GpuSchedulers:
+    """The schedulers of those of these pods that have room on a node and request GPUs."""
+    placed = (placed_pod(Pod.from_object(pod)) for pod in pods)
+    return gpu_schedulers(pod for pod in placed if pod is not None)
 
 
 def gpu_schedulers(pods: Iterable[PlacedPod]) -> GpuSchedulers:

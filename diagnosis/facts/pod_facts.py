@@ -11,7 +11,7 @@ import msgspec
 
 from base.errors import BadInput
 from diagnosis.facts.cluster_facts import ServerFacts, read_server, value_or_unread
-from diagnosis.facts.gpu_schedulers import GpuSchedulers, gpu_schedulers
+from diagnosis.facts.gpu_schedulers import GpuSchedulers, gpu_schedulers, schedulers_of_objects
 from diagnosis.finding import Unread
 from kube.api import EVENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, InspectedApi
 from kube.api_errors import NotFound
@@ -21,7 +21,6 @@ from kube.present_objects import present_objects
 from scheduler.cluster.cluster_reading import ClusterReading, wait_until
 from scheduler.explanation_source import ExplainedPod
 from scheduler.filters.node_filters import FilteredNodes, NodeFilter
-from scheduler.filters.preemption import placed_pod
 
 _MAKERS: Final = (JOBS, REPLICA_SETS, STATEFUL_SETS)
 """Kinds of objects that make pods; the Event of a refused pod is about its maker."""
@@ -140,8 +139,7 @@ def _on_its_node(api: InspectedApi, pod: Pod) -> GpuSchedulers:
     """Schedulers of the GPU pods on the node of a pod that has one; the pod itself may be one."""
     fields = {"spec.nodeName": pod.spec.node_name}
     found = present_objects(api, PODS, fields=fields) if pod.is_bound else ()
-    rooms = (placed_pod(Pod.from_object(other)) for other in found)
-    return gpu_schedulers(room for room in rooms if room is not None)
+    return schedulers_of_objects(found)
 
 
 def _events(api: InspectedApi, namespace: str, name: str) -> tuple[PodEvent, ...]:

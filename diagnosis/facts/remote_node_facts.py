@@ -19,7 +19,7 @@ from diagnosis.facts.cluster_facts import (
     read_server,
     value_or_unread,
 )
-from diagnosis.facts.gpu_schedulers import GpuSchedulers, gpu_schedulers
+from diagnosis.facts.gpu_schedulers import GpuSchedulers, schedulers_of_objects
 from diagnosis.finding import Unread
 from fleet.status.coordinator_view import CoordinatorView, read_coordinator
 from kube.api import (
@@ -33,10 +33,8 @@ from kube.api import (
 from kube.api_errors import NotFound
 from kube.lease import Lease
 from kube.objects.node import Node
-from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
 from kube.present_objects import present_objects
-from scheduler.filters.preemption import placed_pod
 
 COMPONENT: Final = "app.kubernetes.io/component"
 _AGENT: Final = "agent"
@@ -90,7 +88,7 @@ def read_remote_node(api: InspectedApi, name: str, namespace: str) -> RemoteNode
         server=server,
         lease=read_lease(api, name, namespace),
         agent_pods=pods if isinstance(pods, Unread) else tuple(_agents(pods, namespace)),
-        gpu_schedulers=pods if isinstance(pods, Unread) else _gpu_schedulers(pods),
+        gpu_schedulers=pods if isinstance(pods, Unread) else schedulers_of_objects(pods),
         agent_image=agent_image(api, namespace),
         missing_policies=value_or_unread(lambda: tuple(_missing(api, namespace))),
         stopping_policy=value_or_unread(lambda: _stopping(api, namespace)),
@@ -108,11 +106,6 @@ def _agents(pods: tuple[Object, ...], namespace: str) -> Iterator[Object]:
         component = meta.labels.get(COMPONENT, "")
         if meta.namespace == namespace and component.split("-")[0] == _AGENT:
             yield pod
-
-
-def _gpu_schedulers(pods: tuple[Object, ...]) -> GpuSchedulers:
-    rooms = (placed_pod(Pod.from_object(pod)) for pod in pods)
-    return gpu_schedulers(room for room in rooms if room is not None)
 
 
 def _stopping(api: InspectedApi, namespace: str) -> str | None:
