@@ -20,6 +20,7 @@ from api import names
 from base.errors import Permanent
 from kube.api import NODE_FEATURES, Api, Object
 from kube.api_errors import ApiError, NotFound
+from kube.present_objects import present_object
 from labelers.decision import Decisions, Keep, Value
 from labelers.diff import decided
 
@@ -114,10 +115,8 @@ class FeatureSink:
         return isinstance(decided(key, self._desired or {}), Value)
 
     def _read(self, node: Object, now: float) -> None:
-        try:
-            self._present = self._api.get(NODE_FEATURES, self._name, namespace=self._namespace)
-        except NotFound:
-            self._present = None
+        name, namespace = self._name, self._namespace
+        self._present = present_object(self._api, NODE_FEATURES, name, namespace=namespace)
         self._check_at = now + CHECK_SECONDS * self._uniform(*SPREAD)
         uid = node["metadata"]["uid"]
         if self._present is not None and node_feature.is_doomed(self._present, uid):

@@ -28,6 +28,7 @@ from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.lease import Lease, LeaseStep, ObservedLease, next_step
 from kube.objects.typed_object import Metadata
+from kube.present_objects import present_object
 
 log = logging.getLogger(__name__)
 
@@ -167,9 +168,8 @@ class Heartbeat:
         return self._wait(now)
 
     def _read(self) -> Object | None:
-        try:
-            lease = self._api.get(LEASES, self._name, namespace=self._namespace)
-        except NotFound:
+        lease = present_object(self._api, LEASES, self._name, namespace=self._namespace)
+        if lease is None:
             self.shown = None
             self._lost()
             return None

@@ -14,10 +14,9 @@ from diagnosis.facts.cluster_facts import ServerFacts, read_server, value_or_unr
 from diagnosis.facts.gpu_schedulers import GpuSchedulers, gpu_schedulers, schedulers_of_objects
 from diagnosis.finding import Unread
 from kube.api import EVENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, InspectedApi
-from kube.api_errors import NotFound
 from kube.objects.node import Node
 from kube.objects.pod import Pod
-from kube.present_objects import present_objects
+from kube.present_objects import present_object, present_objects
 from scheduler.cluster.cluster_reading import ClusterReading, wait_until
 from scheduler.explanation_source import ExplainedPod
 from scheduler.filters.node_filters import FilteredNodes, NodeFilter
@@ -87,9 +86,8 @@ def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: floa
     """Read a pod's facts. Raises BadInput where no pod and no maker of pods has this name."""
     server, title = read_server(api), f"{namespace}/{name}"
     events = value_or_unread(lambda: _events(api, namespace, name))
-    try:
-        manifest = api.get(PODS, name, namespace=namespace)
-    except NotFound:
+    manifest = present_object(api, PODS, name, namespace=namespace)
+    if manifest is None:
         return PodFacts(
             title=title,
             pod=None,
@@ -151,9 +149,6 @@ def _events(api: InspectedApi, namespace: str, name: str) -> tuple[PodEvent, ...
 def _maker(api: InspectedApi, namespace: str, name: str) -> str:
     """Kind of the object of this name that makes pods. Raises BadInput where there is none."""
     for resource in _MAKERS:
-        try:
-            api.get(resource, name, namespace=namespace)
-        except NotFound:
-            continue
-        return resource.kind
+        if present_object(api, resource, name, namespace=namespace) is not None:
+            return resource.kind
     raise BadInput(f"there is no pod, Job, ReplicaSet or StatefulSet {namespace}/{name}: see -n")

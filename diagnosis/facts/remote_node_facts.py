@@ -34,7 +34,7 @@ from kube.api_errors import NotFound
 from kube.lease import Lease
 from kube.objects.node import Node
 from kube.objects.typed_object import Metadata
-from kube.present_objects import present_objects
+from kube.present_objects import present_object, present_objects
 
 COMPONENT: Final = "app.kubernetes.io/component"
 _AGENT: Final = "agent"
@@ -110,11 +110,7 @@ def _agents(pods: tuple[Object, ...], namespace: str) -> Iterator[Object]:
 
 def _stopping(api: InspectedApi, namespace: str) -> str | None:
     name = names.clusterwide(STOPPED_WRITES, namespace)
-    try:
-        api.get(ADMISSION_BINDINGS, name)
-    except NotFound:
-        return None
-    return name
+    return None if present_object(api, ADMISSION_BINDINGS, name) is None else name
 
 
 def _other_namespaces(api: InspectedApi, namespace: str) -> Iterator[str]:
@@ -130,7 +126,5 @@ def _missing(api: InspectedApi, namespace: str) -> Iterator[str]:
     for policy in CORE:
         name = names.clusterwide(policy, namespace)
         for resource in (ADMISSION_POLICIES, ADMISSION_BINDINGS):
-            try:
-                api.get(resource, name)
-            except NotFound:
+            if present_object(api, resource, name) is None:
                 yield f"{resource.kind} {name}"

@@ -17,7 +17,8 @@ from typing import Any, Final
 from api import names
 from base.log_once import LogOnce
 from kube.api import SECRETS, Api, Object
-from kube.api_errors import ApiError, Conflict, NotFound
+from kube.api_errors import ApiError, Conflict
+from kube.present_objects import present_object
 from scheduler.certificates import key_pairs, renewal
 from scheduler.certificates.key_pairs import KeyPair
 from scheduler.certificates.renewal import Content, Contents
@@ -100,9 +101,8 @@ class CertificateRotation:
         return None not in present.values()
 
     def _read(self, name: str) -> Object | None:
-        try:
-            secret = self._api.get(SECRETS, name, namespace=self._namespace)
-        except NotFound:
+        secret = present_object(self._api, SECRETS, name, namespace=self._namespace)
+        if secret is None:
             if self._logged.is_new("missing", name):
                 action = "apply the manifests again, or upgrade the release"
                 log.warning("Secret missing", extra={"secret": name, "action": action})
