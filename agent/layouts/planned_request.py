@@ -91,7 +91,7 @@ def plan_request(
         return PlannedRequest(status=status(request, MigPhase.REFUSED, str(error)))
     modes = ModePermission(by=mode_change)
     planned = planned_layouts(gpus, layouts, users, strategy=strategy, modes=modes)
-    switched = {gpu.uuid for gpu in gpus if gpu.index in planned.resets}
+    switched = {change.gpu.uuid for change in planned.changes if change.resets}
     if refusal := shared.refusal(gpus, switched, unread):
         planned = replace(planned, plan_or_refusal=refusal)
     return PlannedRequest(status=_planned_status(request, planned, next_step), layouts=planned)

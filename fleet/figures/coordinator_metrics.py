@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from api.mig_outcome import Outcome
+from base.grouping import grouped
 from fleet.figures.fleet_figures import Figures
 from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.policy.assigned_layouts import Assignment
@@ -151,12 +152,12 @@ class CoordinatorMetrics(Collector):
 
     def shows_startup(self, tainted: Collection[StartupNode]) -> None:
         """Set the gauges of Nodes that have the startup taint."""
-        ages: dict[tuple[str, ...], list[float]] = {}
-        for node in tainted:
-            ages.setdefault((node.wait,), []).append(node.seconds)
+        by_wait = grouped(tainted, lambda node: node.wait)
         self._startup = {
-            "startup_taint_nodes": {wait: len(seconds) for wait, seconds in ages.items()},
-            "startup_taint_oldest_seconds": {wait: max(seconds) for wait, seconds in ages.items()},
+            "startup_taint_nodes": {(wait,): len(nodes) for wait, nodes in by_wait.items()},
+            "startup_taint_oldest_seconds": {
+                (wait,): max(node.seconds for node in nodes) for wait, nodes in by_wait.items()
+            },
         }
 
     def ended(self, outcome: str) -> None:

@@ -134,14 +134,20 @@ def changing(facts: NodeChangeFacts, record: RollbackRecord | None, now: float) 
         actuator = StageBlocker(StageBlockerKind.ACTUATOR, facts.agent.pod, status.reason)
         blockers = [actuator] if status.reason else []
         command = facts.logs_command("actuator")
-    limit = 0.0 if record is None else longest_change(record, facts.settings)
-    proceed_at = 0 if record is None else record.proceed_at
-    if proceed_at and passed(proceed_at, now) > limit:
-        text += (
-            f". It is late: it counts as failed after {limit / 60:.0f} min, and the node stays as"
-            " it is until its agent reports an outcome"
-        )
+    if record is not None:
+        text += _if_late(facts, record, now)
     return standing_at(StageName.CHANGED, text, *blockers, command=command)
+
+
+def _if_late(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> str:
+    """The end of a sentence on a change that takes too long; empty for another one."""
+    limit = longest_change(record, facts.settings)
+    if not record.proceed_at or passed(record.proceed_at, now) <= limit:
+        return ""
+    return (
+        f". It is late: it counts as failed after {limit / 60:.0f} min, and the node stays as it is"
+        " until its agent reports an outcome"
+    )
 
 
 def _ended(facts: NodeChangeFacts, record: RollbackRecord, end: str, effect: ChangeEffect) -> Stage:
