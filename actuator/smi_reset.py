@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import IO, Final, Protocol
 
 import msgspec
 
@@ -46,7 +46,7 @@ _DRIVER_ROOTS: Final = ("run/nvidia/driver", "")
 """Below the host's root: that of the GPU operator's driver container, and the host's own. Source:
 NVIDIA/gpu-operator, DRIVER_INSTALL_DIR."""
 MOST_OUTPUT: Final = 400
-"""Characters of its output in the reason of an outcome."""
+"""Characters of its output in the reason of an outcome; more is read and dropped."""
 _STARTER: Final = """\
 import ctypes, os, sys
 parent, root, *command = sys.argv[1:]
@@ -234,6 +234,15 @@ def smi_answer(folder: Path, arguments: Sequence[str], *, simulated: bool) -> st
         )
     except OSError as error:
         return f"nvidia-smi cannot be started: {error.strerror or error}"
-    output, _ = process.communicate()
+    with process:
+        output = b"" if process.stdout is None else _beginning(process.stdout)
     text = short_line(output.decode("utf-8", "replace"), MOST_OUTPUT)
     return f"nvidia-smi {' '.join(arguments)} ended with {process.returncode}: {text}"
+
+
+def _beginning(output: IO[bytes]) -> bytes:
+    """Read to the end, since a full pipe would stop a program in the middle of a reset."""
+    beginning = output.read(4 * MOST_OUTPUT)
+    while output.read(1 << 16):
+        pass
+    return beginning

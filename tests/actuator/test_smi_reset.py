@@ -449,6 +449,28 @@ def test_it_has_no_environment_and_what_it_prints_is_one_safe_line(tmp_path: Pat
     assert "HOME" not in answer
 
 
+def test_however_much_it_prints_little_of_it_is_kept(
+    tmp_path: Path,
+) -> None:
+    """The worker's memory is that of the actuator, whose container has 256 MiB."""
+    folder = script(tmp_path, "/usr/bin/head -c 60000000 /dev/zero; exit 3")
+    call = f"smi_answer(Path({str(folder)!r}), (), simulated=True)"
+    code = (
+        "import resource\nfrom pathlib import Path\nfrom actuator.smi_reset import smi_answer\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"answer = {call}\n"
+        "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+        "print(grown, len(answer), 'ended with 3' in answer)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    grown_kib, length, ended = done.stdout.split()
+
+    assert int(grown_kib) < 20_000
+    assert int(length) < 1000
+    assert ended == "True"
+
+
 def test_it_is_started_in_the_drivers_own_root(tmp_path: Path) -> None:
     """Whose libraries are there and nowhere else; the program of this one may not be run."""
     folder = script(tmp_path, "exit 0")
