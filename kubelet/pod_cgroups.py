@@ -32,7 +32,7 @@ def ended_pods(root: Path, logs: Mapping[str, Path], now: float) -> frozenset[st
     """
     booted = now - time.clock_gettime(time.CLOCK_BOOTTIME)
     # first: a pod that has a log now has a cgroup from then on
-    started = {uid for uid, folder in logs.items() if "-" in uid and _written(folder, booted)}
+    started = {uid for uid, folder in logs.items() if "-" in uid and _written(folder, booted, now)}
     try:
         shown = frozenset(_shown(root / CGROUPS)) if started else frozenset()
     except OSError:  # one was removed just now
@@ -40,10 +40,13 @@ def ended_pods(root: Path, logs: Mapping[str, Path], now: float) -> frozenset[st
     return frozenset(started - shown) if shown else frozenset()
 
 
-def _written(folder: Path, since: float) -> bool:
-    """Whether a container has begun a log, or written to it, since then."""
+def _written(folder: Path, since: float, now: float) -> bool:
+    """Whether a container has begun a log, or written to it, since then.
+
+    One of a time to come is of before the boot, and the clock was set back or is not set yet.
+    """
     try:
-        return any(log.stat().st_mtime >= since for log in folder.glob("*/*.log"))
+        return any(since <= log.stat().st_mtime <= now for log in folder.glob("*/*.log"))
     except OSError:
         return False
 

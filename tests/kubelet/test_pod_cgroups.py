@@ -70,6 +70,17 @@ def test_a_pod_that_has_not_run_since_the_boot_may_have_no_cgroup_yet(tmp_path: 
     assert ended(tmp_path, POD) == frozenset()
 
 
+@pytest.mark.parametrize("clock", [0.0, 86400.0])
+def test_a_log_of_a_time_to_come_is_of_before_the_boot(tmp_path: Path, clock: float) -> None:
+    """The clock is not set yet, or was a day ahead before the boot."""
+    ahead = log(tmp_path, POD)
+    cgroup(tmp_path, OTHER)
+    now = time.time() if clock else 100.0
+    os.utime(ahead, (now + 86400.0, now + 86400.0))
+
+    assert ended_pods(tmp_path, {POD: ahead.parents[1]}, now) == frozenset()
+
+
 @pytest.mark.parametrize("has_folder", [True, False])
 def test_where_no_cgroups_of_pods_are_seen_no_pod_has_ended(
     tmp_path: Path, has_folder: bool
