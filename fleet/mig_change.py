@@ -107,10 +107,18 @@ def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeE
         return FreeSlot(outcome=UnreportedEnd.GONE) if view.has_lease else None
     if view.has_lease and (past := without_times_to_come(record, now)) != record:
         return WriteRecord(record=past, why="times to come")
-    end = record.outcome or reported_end(node, record.request)
-    if end is None:
-        return _open(view, node, terms, now)
-    return _ended(view, node, end, terms, now)
+    effect = _by_end(view, node, terms, now)
+    match effect:
+        case PatchNode(purpose=NodeWrite.ROLL_BACK, patch={"spec": _}) if (
+            now - node.boot_announced <= terms.boot_seconds
+        ):
+            return None  # kured counts on the cordon until it has booted the node
+    return effect
+
+
+def _by_end(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
+    end = view.record.outcome or reported_end(node, view.record.request)
+    return _open(view, node, terms, now) if end is None else _ended(view, node, end, terms, now)
 
 
 # while the request is open
@@ -363,8 +371,6 @@ def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = Fals
     is_cordoned = phase_of(node, record) is PermitPhase.CORDONED
     if patch and record.proceed_at and view.has_lease and is_cordoned:
         return WriteRecord(record=with_values(record, proceed_at=0), why="proceed does not come")
-    if "spec" in patch and node.away is UnavailableReason.REBOOT:
-        return None  # kured counts on the cordon until it has booted the node, and leaves it to us
     if patch:
         return PatchNode(purpose=NodeWrite.ROLL_BACK, patch=patch, why=why)
     return FreeSlot(outcome=why, retry_later=retry_later) if view.has_lease else None

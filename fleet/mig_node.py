@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from api.mig_status_annotation import (
     admin_digest,
     admin_layout,
 )
+from base.text import rfc3339
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
 from kube.objects.node import Node
@@ -33,7 +35,8 @@ PAUSED_FOR_DRIVER: Final = "paused-for-driver-upgrade"
 """In the value of an operator's label while a driver's own pod changes the driver, which it does
 without the label above. Source: NVIDIA k8s-driver-manager, cmd/driver-manager."""
 REBOOT: Final = "weave.works/kured-reboot-in-progress"
-"""Annotation of kured while it reboots a node, with its flag ``--annotate-nodes``. Source:
+"""Annotation of kured on a node that is to boot, with its flag ``--annotate-nodes``: the time. It
+is written before kured waits for its lock, and stays where the cause goes meanwhile. Source:
 kubereboot/kured 019a5ba6, cmd/kured/main.go."""
 KURED_CORDON: Final = "kured.dev/node-unschedulable-before-drain"
 """Annotation of kured from before its cordon until after the boot: whether somebody else had
@@ -82,6 +85,8 @@ class MigNode:
     """Its resourceVersion."""
     away: UnavailableReason | None = None
     """Why the node is not available, by others; a cordon does not count."""
+    boot_announced: float = 0.0
+    """When kured announced a boot, in seconds since 1970; infinite while it drains the node."""
     unschedulable: bool = False
     keeps_cordon: bool = False
     """Whether an admin's ``gpuscape.io/keep-cordoned`` stands there."""
@@ -144,6 +149,7 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         uid=node.metadata.uid,
         version=node.metadata.resource_version,
         away=_away(node),
+        boot_announced=_boot_announced(notes),
         unschedulable=node.spec.unschedulable,
         keeps_cordon=keys.KEEP_CORDONED in notes,
         drain=notes.get(keys.DRAIN, ""),
@@ -184,6 +190,12 @@ def _away(node: Node) -> UnavailableReason | None:
     if meta.annotations.get(REBOOT) or meta.annotations.get(KURED_CORDON):
         return UnavailableReason.REBOOT
     return None if is_true(node.status.conditions, "Ready") else UnavailableReason.NOT_READY
+
+
+def _boot_announced(notes: Mapping[str, str]) -> float:
+    announced = rfc3339.unix_seconds(notes.get(REBOOT, ""))
+    is_unknown = announced is None and bool(notes.get(REBOOT))
+    return math.inf if notes.get(KURED_CORDON) or is_unknown else announced or 0.0
 
 
 def _deploy(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

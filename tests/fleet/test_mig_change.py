@@ -15,6 +15,7 @@ from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
+from base.text import rfc3339
 from fleet import node_patches
 from fleet.change_effects import (
     ChangeEffect,
@@ -33,7 +34,7 @@ from fleet.drain.drain_pod import DrainPod
 from fleet.drain.gpu_usage import GpuUsage, is_idle, usage_of
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import STILL_PAUSING, ChangeView, next_effect
-from fleet.mig_node import MigNode, UnavailableReason
+from fleet.mig_node import KURED_CORDON, REBOOT, MigNode, UnavailableReason, node_of
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, PAUSED, USAGE_SECONDS, RolloutSettings
 from fleet.slot_lease import PARKING, SlotLease
@@ -484,3 +485,37 @@ def test_labels_are_paused_that_are_as_the_record_has_them_and_resumed_that_we_p
 
     assert node_patches.pause_patch(node, record)["metadata"]["labels"] == {exporter: PAUSED}
     assert node_patches.resume_patch(paused, record)["metadata"]["labels"] == {exporter: "true"}
+
+
+HOUR = 3600
+
+
+@pytest.mark.parametrize(
+    ("notes", "is_held"),
+    [
+        ({}, False),
+        ({REBOOT: rfc3339.whole_seconds(NOW - HOUR)}, True),
+        # kured announces a boot before it has its lock, and leaves the annotation where the file
+        # goes meanwhile, as after a cancelled change
+        ({REBOOT: rfc3339.whole_seconds(NOW - 3 * HOUR)}, False),
+        ({REBOOT: "yes"}, True),
+        ({REBOOT: rfc3339.whole_seconds(NOW - 3 * HOUR), KURED_CORDON: "true"}, True),
+    ],
+)
+def test_a_cordon_is_not_held_for_ever_for_a_boot_that_kured_has_only_announced(
+    notes: dict[str, str], is_held: bool
+) -> None:
+    note = {"metadata": {"name": "n", "annotations": notes}}
+    view = paused_view(client(EXPORTER), cordoned_at=NOW - int(TERMS.hold_seconds) - 1)
+    assert view.node is not None
+    announced = node_of(note, ()).boot_announced
+    view = replace(
+        view,
+        record=msgspec.structs.replace(view.record, proceed_at=0),
+        node=replace(view.node, boot_announced=announced),
+    )
+
+    effect = next_effect(view, TERMS, NOW)
+
+    assert (effect is None) is is_held
+    assert is_held or (isinstance(effect, PatchNode) and "spec" in effect.patch)
