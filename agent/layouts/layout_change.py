@@ -109,8 +109,7 @@ def _next(state: ChangeState, inputs: StepInputs) -> Transition:
         task = RestoreRequest(change=actuator.next_restore or inputs.new_id)
         actuator = replace(actuator, next_restore=None)
         return Transition(state=replace(state, actuator=actuator), task=task)
-    if request.awaits_boot and desired is not None and desired.plan != request.plan:
-        # no boot for a layout that nobody desires: the mode that waits is taken back
+    if request.awaits_boot and desired is not None and _needs_no_boot(state, desired):
         return Transition(state=state, task=RestoreRequest(change=request.id))
     if request.may_have_begun or actuator.runs:
         return Transition(state=state, task=StateRequest(change=request.id or None))
@@ -119,6 +118,17 @@ def _next(state: ChangeState, inputs: StepInputs) -> Transition:
     if request.outcome == Outcome.STUCK and request.is_of(desired.change.plan):
         return _check_stuck(state, inputs.now)
     return _begin(state, desired.change, inputs)
+
+
+def _needs_no_boot(state: ChangeState, desired: DesiredLayout) -> bool:
+    """Whether the actuator is to go on before the boot: forward with the mode, else back.
+
+    Nobody desires the layout any more; or no mode waits, since it would refuse a plan: a person has
+    reset the GPU, or taken the mode back.
+    """
+    is_planned = desired.change is not None or desired.unchanged
+    is_newer = desired.changes == state.gpus.changes
+    return desired.plan != state.request.plan or (is_planned and is_newer)
 
 
 def _open(state: ChangeState, inputs: StepInputs) -> Transition:

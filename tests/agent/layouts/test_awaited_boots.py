@@ -117,6 +117,28 @@ def test_another_desired_layout_or_none_has_the_mode_taken_back(plan: str, key: 
     assert (node.change.outcome, node.change.outcome_reason) == ("rolled-back", "why")
 
 
+@pytest.mark.parametrize("unchanged", [True, False])
+def test_a_mode_that_waits_no_longer_has_the_actuator_go_on(unchanged: bool) -> None:
+    """A person has reset the GPU, or taken the mode back: a boot would be for nothing."""
+    node = begun()
+    node.now += RUNNING_SECONDS
+    change = None if unchanged else wanted("a")
+    stale, newest = node.change.changes - 1, node.change.changes
+    request = ShownRequest(request=node.change.request)
+
+    def task(changes: int) -> object:
+        desired = DesiredLayout(
+            key="a", change=change, unchanged=unchanged, changes=changes, plan="a"
+        )
+        permit = PermitPhase.PROCEED
+        return node.change.step(node.now, desired, shown=request, permit=permit, load=node.load)
+
+    assert task(stale) == StateRequest(change=node.change.request)
+    node.change.answered(waiting(node), node.now)
+    node.now += RUNNING_SECONDS
+    assert task(newest) == RestoreRequest(change=node.change.request)
+
+
 def test_a_layout_that_is_not_known_now_takes_nothing_back() -> None:
     node = begun()
     node.now += RUNNING_SECONDS
