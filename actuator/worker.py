@@ -23,7 +23,8 @@ from typing import Final
 
 import msgspec
 
-from actuator.boots.boot_wait import going_back, is_for_boot, seconds_to_wait
+from actuator.boots.boot_wait import going_back, is_for_boot, mode_waits, seconds_to_wait
+from actuator.boots.reboot_sentinel import REBOOT_FOLDER, RebootSentinel
 from actuator.change import ChangeResult, apply, drive, give_up, result_of, resume
 from actuator.journal import Journal
 from actuator.journal_owner import refuse_owned
@@ -64,9 +65,8 @@ def carry_out(order: Order, on_call: Callable[[str], None] = lambda _bus_id: Non
     same. ``on_call`` as in :class:`NvmlWorld`. Raises as :func:`actuator.change.apply`, and
     DriverAbsent, DriverMismatch or Transient where NVML cannot be initialised.
     """
-    if order.give_up:
-        with _journal(order) as journal:
-            give_up(journal, order.give_up)
+    with _journal(order) as journal:
+        _before_driver(order, journal)
     choose_library(order.start)
     request = order.request
     named = order.users + (() if request is None else request.users)
@@ -77,6 +77,21 @@ def carry_out(order: Order, on_call: Callable[[str], None] = lambda _bus_id: Non
             if result.refusal is not None:
                 return result
             return replace(result, problems=_open_access(world, start))
+
+
+def _before_driver(order: Order, journal: Journal) -> None:
+    """Give GPUs up, and have no file ask for a boot that nobody waits for: the driver may hang.
+
+    Where no boot may be asked for any more, the file of one that was is in its usual folder.
+    """
+    waited = any(map(is_for_boot, journal.content().unended))
+    if order.give_up:
+        give_up(journal, order.give_up)
+    if order.sentinel is None and waited:
+        folder = Path(order.start.host_root, REBOOT_FOLDER.relative_to("/"))
+        RebootSentinel(folder=str(folder), seconds=0.0).remove()
+    elif order.sentinel and not any(map(is_for_boot, journal.content().unended)):
+        order.sentinel.remove()
 
 
 def _without_hung(order: Order, journal: Journal) -> Start:
@@ -138,7 +153,8 @@ def _with_boot(
     waiting = [
         record
         for record in journal.content().unended
-        if is_for_boot(record) and record.boot_asked == boot
+        # an entry may be left that has ended, where the journal could not be written
+        if is_for_boot(record) and record.boot_asked == boot and mode_waits(world, record)
     ]
     if sentinel is None:
         return result

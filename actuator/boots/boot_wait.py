@@ -78,12 +78,14 @@ def _why_back(
         if _has_mode(world, record):
             return ""
     except StepFailed:
-        pass  # one that cannot be read does not have it
+        pass  # one that cannot be read does not have it; the boot may bring it back too
     state = "off" if record.desired.mig else "on"
     if world.boot() not in ("", record.boot_asked):
         return f"the node has booted, and MIG is still {state}"
     if record.change == taken_back:
         return "taken back before the node has booted"
+    if not mode_waits(world, record):
+        return "somebody has taken back the mode that waited for a boot"
     if sentinel is None:
         return "mig-reboot is off by now"
     if _remaining_seconds(world, record, sentinel) <= 0:
@@ -105,6 +107,15 @@ def is_for_boot(record: ChangeRecord) -> bool:
     return is_forward and bool(record.boot_asked)
 
 
+def mode_waits(world: MigWorld, record: ChangeRecord) -> bool:
+    """Whether the next boot brings the mode; so it is assumed where the GPU cannot be read."""
+    try:
+        mode = observed_gpu(world, record.gpu).mode
+    except StepFailed:
+        return True
+    return mode is not None and mode.current != mode.pending == record.desired.mig
+
+
 def _has_mode(world: MigWorld, record: ChangeRecord) -> bool:
     mode = observed_gpu(world, record.gpu).mode
     return mode is not None and mode.current == record.desired.mig
@@ -112,4 +123,5 @@ def _has_mode(world: MigWorld, record: ChangeRecord) -> bool:
 
 def _remaining_seconds(world: MigWorld, record: ChangeRecord, sentinel: RebootSentinel) -> float:
     asked, now = rfc3339.unix_seconds(record.asked_at), rfc3339.unix_seconds(world.now())
-    return 0.0 if asked is None or now is None else asked + sentinel.seconds - now
+    # either way: a clock that was set back by years would have it wait for years
+    return 0.0 if asked is None or now is None else sentinel.seconds - abs(now - asked)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -38,11 +39,14 @@ class RebootSentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             return f"no boot can be asked for: {folder} is no folder"
         if not os.access(folder, os.W_OK):
             return f"no boot can be asked for: {folder} is not writable"
+        if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"no boot is asked for: others may write to it; run chmod go-w on {folder}"
         return ""
 
     def write(self, text: str) -> str:
         """Ask for a boot; why not, empty where that is done. ``text``: for people."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        # O_NONBLOCK: to open a named pipe in its place would wait for a reader
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             with os.fdopen(os.open(self.file, flags, 0o644), "w", encoding="utf-8") as file:
                 file.write(f"{text}\n")

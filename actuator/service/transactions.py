@@ -213,10 +213,11 @@ class Transactions:
             seconds = self._backoff.failed()
             self._due = self._clock() + seconds
             log.warning("MIG restore waits", extra={"why": str(why), "seconds": seconds})
-        if self._due is None and self._has_waiting():
-            # a worker that died may have left the file unwritten
-            is_known = isinstance(answer, ChangeAnswer)
-            self._due = self._clock() + (self._boot_seconds if is_known else LONGEST_RETRY_SECONDS)
+        if why is None and self._has_waiting():
+            # a worker may have left the file unwritten, or the end of the change
+            seconds = self._boot_seconds if isinstance(answer, ChangeAnswer) else 0.0
+            due = self._clock() + (seconds or LONGEST_RETRY_SECONDS)
+            self._due = due if self._due is None else min(self._due, due)
         if isinstance(answer, ChangeAnswer) and self._boot_seconds:
             state = self.state(answer.change)
             answer = state if state.named is not None and state.named.awaits_boot else answer

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,11 @@ import pynvml as nv
 import pytest
 from msgspec.structs import replace
 
+import actuator.worker
 from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change import ChangeResult
 from actuator.change_record import ChangeRecord
-from actuator.journal import Journal
+from actuator.journal import Journal, JournalUnusable
 from actuator.nvml_world import NvmlWorld
 from actuator.service.transactions import LONGEST_RETRY_SECONDS, Transactions
 from actuator.supervisor import WorkerDied
@@ -36,6 +38,7 @@ from api.actuator.actuator_messages import (
 from api.mig_mode_change import NO_FALLBACK, MigReboot, ModeChange, ResetFallback
 from api.mig_outcome import Outcome
 from base.text import rfc3339
+from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import MIG_OFF, GpuLayout, has_layout, layout_from_counts
 from simulator.simulation import Return
 from simulator.state.machine_state import MachineState
@@ -371,6 +374,107 @@ def test_a_boot_for_another_reason_before_the_file_was_there_is_the_boot(vm: Boo
     assert not vm.asks
 
 
+def test_a_mode_that_somebody_has_taken_back_needs_no_boot(vm: BootNode) -> None:
+    vm.work(SEVEN)
+    vm.on.simulation.edit(_taken_back)
+
+    vm.work()
+
+    assert vm.ended()[0] == (
+        Outcome.ROLLED_BACK,
+        "somebody has taken back the mode that waited for a boot",
+    )
+    assert not vm.asks
+
+
+def _write_nothing(patch: pytest.MonkeyPatch) -> None:
+    """The disk is full from now on."""
+
+    def full(*_: object) -> None:
+        raise JournalUnusable("the disk is full")
+
+    patch.setattr(Journal, "end", full)
+    patch.setattr(Journal, "write", full)
+
+
+def test_a_change_whose_end_cannot_be_written_asks_for_no_boot_any_more(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal has it as one that waits; the mode does not wait."""
+    vm.work(SEVEN)
+    _write_nothing(monkeypatch)
+
+    vm.work(change=CHANGE)
+
+    assert (vm.mode(), vm.asks) == ((False, False), False)
+    assert len(vm.unended()) == 1
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_a_clock_that_is_set_ends_the_wait_rather_than_that_it_lasts_for_years(
+    vm: BootNode, years: int
+) -> None:
+    vm.work(SEVEN)
+    vm.now += years * 365 * 86400
+    vm.work()
+    assert vm.ended()[0][0] is Outcome.ROLLED_BACK
+    assert (vm.mode(), vm.asks) == ((False, False), False)
+
+
+def test_the_file_goes_with_the_last_gpu_that_waits_also_where_the_driver_is_gone(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the node boots for nothing."""
+    vm.work(SEVEN)
+    uuid = vm.on.uuid()
+
+    def absent(_start: object) -> None:
+        raise DriverAbsent("the driver is gone")
+
+    monkeypatch.setattr(actuator.worker, "choose_library", absent)
+    with pytest.raises(DriverAbsent):
+        vm.work(give_up=(uuid,))
+
+    assert vm.unended() == ()
+    assert not vm.asks
+
+
+def test_a_process_that_may_ask_for_no_boot_removes_the_file_of_one_that_might(
+    vm: BootNode,
+) -> None:
+    """The setting is off by now, or a person restores without an actuator; the folder is in the
+    host's root."""
+    usual = Path(vm.on.start.host_root, "run/gpuscape-reboot")
+    usual.mkdir(parents=True)
+    vm.work(SEVEN)
+    file = usual / "required"
+    file.touch()
+    vm.may_boot = False
+
+    vm.work()
+
+    assert not file.exists()
+    assert vm.mode() == (False, False)
+    file.touch()
+    vm.work()
+    assert file.exists()  # no change of this journal has waited
+
+
+def test_a_folder_that_others_may_write_to_is_refused(vm: BootNode) -> None:
+    folder = vm.on.folder / "reboot"
+    folder.chmod(0o777)
+
+    result = vm.work(SEVEN)
+
+    assert result.outcome is Outcome.REFUSED
+    assert f"run chmod go-w on {folder}" in result.reason
+
+
+def test_a_pipe_in_the_place_of_the_file_is_waited_for_by_nobody(vm: BootNode) -> None:
+    os.mkfifo(vm.sentinel.file)
+    assert "no boot can be asked for" in vm.sentinel.write("why")
+
+
 # behind the socket
 
 
@@ -437,6 +541,17 @@ def test_a_request_that_waits_is_answered_with_its_state_and_goes_back_when_it_i
     assert named is not None
     assert (named.outcome, named.awaits_boot) == (Outcome.ROLLED_BACK, "")
     assert asked.transactions.due == math.inf
+
+
+def test_a_change_whose_end_cannot_be_written_is_tried_again_after_a_pause(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not at once, again and again."""
+    asked = Asked(vm)
+    asked.apply()
+    _write_nothing(monkeypatch)
+    asked.ask(RestoreRequest(change=CHANGE))
+    assert asked.transactions.due == vm.now + LONGEST_RETRY_SECONDS
 
 
 def test_a_restore_by_its_id_takes_it_back(vm: BootNode) -> None:
