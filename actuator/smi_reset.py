@@ -83,7 +83,7 @@ class OneReset:
             failure.reset(self._note)
         except StepFailed as error:
             return error
-        return StepFailed("nvidia-smi reset the GPU without effect")
+        return StepFailed("nvidia-smi was started to reset the GPU, and the mode did not change")
 
     def _note(self) -> None:
         (self.record,) = _begun(self._journal, [self.record])
@@ -95,7 +95,7 @@ def _begun(journal: Journal, records: Sequence[ChangeRecord]) -> tuple[ChangeRec
     try:
         journal.write(*begun)
     except JournalUnusable as error:
-        raise StepFailed(f"no reset that the journal does not have: {error}") from error
+        raise StepFailed(f"no reset, since the journal cannot note it: {error}") from error
     return begun
 
 
@@ -186,7 +186,7 @@ class ResetBySmi:
             self.calls.turn_to(gpu)
             if is_held(gpu, self.root, simulated=self.simulated):
                 held = gpu_holders(gpu, self.root, simulated=self.simulated)
-                why = f"nvidia-smi resets it once nobody has it open; {held}"
+                why = f"nvidia-smi resets the GPU once no program has it open; {held}"
                 raise StepFailed(why, passes=True)
 
     def _waits(self, gpu: MigGpu, on: bool) -> bool:

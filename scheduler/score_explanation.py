@@ -50,7 +50,7 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
         "speed": "slower than",
         "slowest": "of a faster product, from which the pod gains nothing, than",
         "nic": "farther from a NIC than",
-        "kept": "emptier, or leaving fewer linked GPUs to other pods, than",
+        "kept": "leaving fewer linked GPUs to other pods than",
     }
 )
 """Every aim, in the order of its weight: what it means to fall short of it."""

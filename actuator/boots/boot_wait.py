@@ -44,7 +44,7 @@ def waiting_for_boot(
         waiting = msgspec.structs.replace(record, boot_asked=boot, asked_at=world.now())
         journal.write(waiting)
     except (StepFailed, JournalUnusable) as error:  # the way back takes the mode back too
-        log.warning("MIG change does not wait for a boot", extra={"why": str(error)})
+        log.warning("MIG change cannot wait for a boot", extra={"why": str(error)})
         return None
     log.warning("MIG change waits for a boot", extra={"change": record.change, "gpu": record.gpu})
     return waiting
@@ -66,7 +66,9 @@ def after_wait(
 
 def going_back(record: ChangeRecord, why: str) -> ChangeRecord:
     """The change, on its way to the previous layout."""
-    log.warning("MIG change waits for no boot", extra={"change": record.change, "why": why})
+    log.warning(
+        "MIG change no longer waits for a boot", extra={"change": record.change, "why": why}
+    )
     return msgspec.structs.replace(record, direction=Direction.BACK, reason=why)
 
 
@@ -83,13 +85,13 @@ def _why_back(
     if world.boot() not in ("", record.boot_asked):
         return f"the node has booted, and MIG is still {state}"
     if record.change == taken_back:
-        return "taken back before the node has booted"
+        return "the change was cancelled before the node booted"
     if not mode_waits(world, record):
-        return "somebody has taken back the mode that waited for a boot"
+        return "the mode that waited for a boot was taken back by another program"
     if sentinel is None:
-        return "mig-reboot is off by now"
+        return "the setting mig-reboot is off now"
     if _remaining_seconds(world, record, sentinel) <= 0:
-        return f"the node has not booted within {sentinel.seconds:.0f} s"
+        return f"the node did not boot within {sentinel.seconds:.0f} s"
     return None
 
 

@@ -36,11 +36,11 @@ class RebootSentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Why it cannot be written; empty where it can."""
         folder = Path(self.folder)
         if not folder.is_dir():
-            return f"no boot can be asked for: {folder} is no folder"
+            return f"no boot can be requested: {folder} is no folder"
         if not os.access(folder, os.W_OK):
-            return f"no boot can be asked for: {folder} is not writable"
+            return f"no boot can be requested: {folder} is not writable"
         if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return f"no boot is asked for: others may write to it; run chmod go-w on {folder}"
+            return f"no boot can be requested: other users may write to {folder}; run chmod go-w on it"
         return ""
 
     def write(self, text: str) -> str:
@@ -51,7 +51,7 @@ class RebootSentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             with os.fdopen(os.open(self.file, flags, 0o644), "w", encoding="utf-8") as file:
                 file.write(f"{text}\n")
         except OSError as error:
-            return f"no boot can be asked for: {cannot_write(self.file, error)}"
+            return f"no boot can be requested: {cannot_write(self.file, error)}"
         return ""
 
     def remove(self) -> None:

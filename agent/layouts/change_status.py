@@ -50,7 +50,7 @@ _RESTORING: Final = (
     "before the change the actuator restores what a boot took, and ends what was interrupted"
 )
 
-_WAITS_FOR_BOOT: Final = "waits for the node's reboot; sentinel {file} is set"
+_WAITS_FOR_BOOT: Final = "waits for a boot of the node, which the file {file} requests"
 
 
 def status_with_change(

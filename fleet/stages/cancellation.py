@@ -177,8 +177,8 @@ def _begun_text(facts: NodeChangeFacts) -> str:
     layout = f" ({desired})" if desired else ""
     if facts.node.status is not None and facts.node.status.phase == MigPhase.REBOOTING:
         return (
-            "the change waits for the node's reboot: the agent has the mode that waits taken back,"
-            " unless the node boots first. Then the coordinator gives the node back"
+            "the change waits for a boot of the node: unless the node boots first, the actuator"
+            " takes the MIG mode back. Then the coordinator gives the node back"
         )
     return (
         "the change has begun and goes on to its end: then the GPUs have the desired layout"

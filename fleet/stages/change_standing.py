@@ -34,7 +34,7 @@ from fleet.turns.change_progress import (
     reported_end,
 )
 
-_BOOT: Final = "It has to boot: kured sees to it where its --reboot-sentinel is that file."
+_BOOT: Final = "It has to boot: kured boots it if its --reboot-sentinel is that file."
 
 
 def standing_in_change(facts: NodeChangeFacts, change: ChangeView, now: float) -> Stage:

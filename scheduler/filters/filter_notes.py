@@ -59,7 +59,7 @@ def _notes(pod: Pod, filtered: FilteredNodes) -> Iterator[str]:
         yield f"Preemption makes room on {name}: the scheduler tries it before all others."
     if missing := tuple(_not_covered(spec)):
         yield (
-            "The scheduler may leave out more of these nodes, which is not looked at here, by: "
+            "The scheduler may leave out more of these nodes. Not evaluated here: "
             f"{', '.join(missing)}."
         )
     looked_at = _looked_at(count + len(filtered.left_out))
@@ -82,10 +82,10 @@ def _no_candidate(pod: Pod, outlook: PreemptionOutlook) -> str:
         return NO_CANDIDATE
     first, *others = outlook.choices
     victims = [f"{victim.name} (priority {victim.priority})" for victim in first.victims]
-    nodes = f" or as well on {_listed([choice.node for choice in others])}" if others else ""
+    nodes = f", or pods on {_listed([choice.node for choice in others])}" if others else ""
     return (
-        f"No node is left, so the scheduler preempts: on {first.node}{nodes}. On {first.node} it "
-        f"deletes {_listed(victims)}. No extender is asked."
+        "No node is left, so the scheduler preempts: it deletes "
+        f"{_listed(victims)} on {first.node}{nodes}. No extender is asked."
     )
 
 

@@ -253,7 +253,7 @@ def test_without_a_boot_in_time_the_mode_is_taken_back(vm: BootNode) -> None:
     vm.now += 10
     vm.work()
 
-    assert vm.ended()[0] == (Outcome.ROLLED_BACK, "the node has not booted within 3600 s")
+    assert vm.ended()[0] == (Outcome.ROLLED_BACK, "the node did not boot within 3600 s")
     assert (vm.mode(), vm.asks) == ((False, False), False)
 
 
@@ -265,7 +265,7 @@ def test_a_change_is_taken_back_by_its_id_and_by_no_other(vm: BootNode) -> None:
     result = vm.work(change=CHANGE)
 
     assert result.outcome is Outcome.ROLLED_BACK
-    assert "taken back before the node has booted" in result.reason
+    assert "the change was cancelled before the node booted" in result.reason
     assert (vm.mode(), vm.asks) == ((False, False), False)
 
 
@@ -321,7 +321,7 @@ def test_a_setting_that_was_taken_away_ends_the_wait(vm: BootNode) -> None:
     vm.work(SEVEN)
     vm.may_boot = False
     vm.work()
-    assert vm.ended()[0] == (Outcome.ROLLED_BACK, "mig-reboot is off by now")
+    assert vm.ended()[0] == (Outcome.ROLLED_BACK, "the setting mig-reboot is off now")
 
 
 def test_a_folder_that_is_not_there_refuses_the_change_before_a_gpu_is_touched(
@@ -332,7 +332,7 @@ def test_a_folder_that_is_not_there_refuses_the_change_before_a_gpu_is_touched(
     result = vm.work(SEVEN)
 
     assert result.outcome is Outcome.REFUSED
-    assert f"no boot can be asked for: {vm.on.folder / 'reboot'}" in result.reason
+    assert f"no boot can be requested: {vm.on.folder / 'reboot'}" in result.reason
     assert vm.unended() == ()
     assert vm.work(MIG_OFF).outcome is Outcome.UNCHANGED  # what needs no boot goes on
 
@@ -343,7 +343,7 @@ def test_a_file_that_cannot_be_written_has_the_mode_taken_back(vm: BootNode) -> 
     result = vm.work(SEVEN)
 
     assert result.outcome is Outcome.ROLLED_BACK
-    assert "no boot can be asked for" in result.reason
+    assert "no boot can be requested" in result.reason
     assert vm.mode() == (False, False)
 
 
@@ -382,7 +382,7 @@ def test_a_mode_that_somebody_has_taken_back_needs_no_boot(vm: BootNode) -> None
 
     assert vm.ended()[0] == (
         Outcome.ROLLED_BACK,
-        "somebody has taken back the mode that waited for a boot",
+        "the mode that waited for a boot was taken back by another program",
     )
     assert not vm.asks
 
@@ -472,7 +472,7 @@ def test_a_folder_that_others_may_write_to_is_refused(vm: BootNode) -> None:
 
 def test_a_pipe_in_the_place_of_the_file_is_waited_for_by_nobody(vm: BootNode) -> None:
     os.mkfifo(vm.sentinel.file)
-    assert "no boot can be asked for" in vm.sentinel.write("why")
+    assert "no boot can be requested" in vm.sentinel.write("why")
 
 
 # behind the socket
@@ -630,4 +630,4 @@ def test_the_state_says_why_no_boot_can_be_asked_for(vm: BootNode) -> None:
     asked = Asked(vm)
     assert asked.transactions.state().no_reboot == ""
     (vm.on.folder / "reboot").rmdir()
-    assert "no boot can be asked for" in asked.transactions.state().no_reboot
+    assert "no boot can be requested" in asked.transactions.state().no_reboot

@@ -33,7 +33,7 @@ CLASSES: dict[str, Object] = {
     "patient": {"value": 30, "preemptionPolicy": "Never"},
 }
 PREEMPTS = re.compile(
-    r"No node is left, so the scheduler preempts: on (\S+)\. On \S+ it deletes (.*)\. No extender"
+    r"No node is left, so the scheduler preempts: it deletes (.*) on (\S+)\. No extender"
 )
 WHOLE = (("whole-1", "node-1", 8, "high"), ("whole-3", "node-3", 8, "high"))
 """Two nodes that nobody below ``highest`` can have."""
@@ -98,7 +98,7 @@ def foretold(notes: list[str]) -> tuple[str, set[str]]:
     """Node and names of the pods that are deleted there."""
     found = PREEMPTS.match(notes[0])
     assert found is not None, notes
-    return found[1], {name.partition("/")[2] for name in re.findall(r"(\S+) \(priority", found[2])}
+    return found[2], {name.partition("/")[2] for name in re.findall(r"(\S+) \(priority", found[1])}
 
 
 def pods_of(stage: Stage) -> Mapping[str, Any]:

@@ -128,7 +128,7 @@ def takes_a_pair_from_an_experiment(stage: UserStage, story: Story) -> None:
     until(stage.agrees, SOON)
     story.play("serves")
 
-    assert "No node is left, so the scheduler preempts: on " in explained
+    assert "No node is left, so the scheduler preempts: it deletes " in explained
     assert explained.count("left out: Insufficient nvidia.com/gpu (2 requested, 0 of ") == 2
     versions = stage.versions(since)
     (victim,) = left(versions)

@@ -84,7 +84,7 @@ def test_the_node_shows_the_wait_and_its_file() -> None:
     node = begun()
     assert shown(node.change.state) == (
         "rebooting",
-        f"waits for the node's reboot; sentinel {FILE} is set",
+        f"waits for a boot of the node, which the file {FILE} requests",
         Value(text="rebooting"),
     )
     assert node.change.is_open
@@ -178,7 +178,7 @@ def test_what_runs_after_the_boot_is_changing() -> None:
     assert shown(node.change.state)[0] == "changing"
 
 
-# no boot can be asked for
+# no boot can be requested
 
 
 def with_resets(node: Steps) -> object:
@@ -203,7 +203,7 @@ def _until_refused(node: Steps, why: str) -> None:
 
 
 def test_nobody_is_drained_for_a_boot_that_cannot_be_asked_for() -> None:
-    node, why = Steps(), "no boot can be asked for: /run/gpuscape-reboot is no folder"
+    node, why = Steps(), "no boot can be requested: /run/gpuscape-reboot is no folder"
     _until_refused(node, why)
     with_resets(node)
 
@@ -220,8 +220,8 @@ def test_nobody_is_drained_for_a_boot_that_cannot_be_asked_for() -> None:
 
 def test_once_the_folder_is_there_the_request_is_made() -> None:
     node = Steps()
-    _until_refused(node, "no boot can be asked for")
-    node.change.answered(StateAnswer(no_reboot="no boot can be asked for"), node.now)
+    _until_refused(node, "no boot can be requested")
+    node.change.answered(StateAnswer(no_reboot="no boot can be requested"), node.now)
     node.now += STUCK_SECONDS
     with_resets(node)
     node.change.answered(StateAnswer(), node.now)
@@ -231,8 +231,8 @@ def test_once_the_folder_is_there_the_request_is_made() -> None:
 
 def test_a_change_without_resets_is_requested_all_the_same() -> None:
     node = Steps()
-    _until_refused(node, "no boot can be asked for")
-    node.change.answered(StateAnswer(no_reboot="no boot can be asked for"), node.now)
+    _until_refused(node, "no boot can be requested")
+    node.change.answered(StateAnswer(no_reboot="no boot can be requested"), node.now)
     node.now += STUCK_SECONDS
     node.begin()
     assert node.change.is_open

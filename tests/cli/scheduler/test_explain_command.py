@@ -489,8 +489,8 @@ def test_a_pod_that_would_preempt_is_not_said_to_stay_pending(
     api.server.delete(NODES, "bare")
     api.server.create(PODS, train(priority=9), "default")
     sentence = (
-        "No node is left, so the scheduler preempts: on broken. On broken it deletes "
-        "default/on-broken (priority 5). No extender is asked."
+        "No node is left, so the scheduler preempts: it deletes default/on-broken (priority 5) "
+        "on broken. No extender is asked."
     )
     assert found(run, "train")["notes"] == [sentence]
     file = written(tmp_path, {"kind": "Pod", **train(priorityClassName="high")})
@@ -537,7 +537,7 @@ def test_what_the_filters_do_not_cover_is_said_below_the_table(run: Run, api: Ap
     api.server.create(PODS, train(topologySpreadConstraints=[SPREAD]), "default")
     _, lines = said(run, "train").split("\n\n")
     assert lines == (
-        "The scheduler may leave out more of these nodes, which is not looked at here, by: "
+        "The scheduler may leave out more of these nodes. Not evaluated here: "
         "topology spread constraints.\n"
     )
 

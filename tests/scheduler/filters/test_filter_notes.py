@@ -73,8 +73,7 @@ def test_one_candidate_and_none_are_said_for_no_extender_is_asked_then() -> None
 )
 def test_what_a_pod_uses_that_is_not_covered_is_named(spec: dict[str, Any], words: str) -> None:
     assert said(**spec) == (
-        "The scheduler may leave out more of these nodes, which is not looked at here, by: "
-        f"{words}.",
+        f"The scheduler may leave out more of these nodes. Not evaluated here: {words}.",
     )
 
 
@@ -101,8 +100,8 @@ def test_gates_and_nominations_are_said() -> None:
 def test_what_preemption_does_is_said_in_place_of_waiting() -> None:
     choices = (preemption("n1", "a/x", "a/y"), preemption("n2", "a/z"))
     assert said(0, 2, outlook=PreemptionOutlook(choices=choices, reserved={})) == (
-        "No node is left, so the scheduler preempts: on n1 or as well on n2. On n1 it deletes "
-        "a/x (priority 7), a/y (priority 7). No extender is asked.",
+        "No node is left, so the scheduler preempts: it deletes a/x (priority 7), "
+        "a/y (priority 7) on n1, or pods on n2. No extender is asked.",
     )
     ending = PreemptionOutlook(ending=("a/x",), reserved={})
     assert said(0, 2, nominated="n1", outlook=ending) == (
