@@ -166,7 +166,7 @@ class RolloutSettings:
         9000.0,
         "1m",
         "Further time for a change that waits for a boot of its node, which keeps its slot"
-        " meanwhile. Keep it above the actuator's mig-reboot-deadline, by the time of a boot.",
+        " meanwhile. Keep it longer than the actuator's mig-reboot-deadline and a boot together.",
         name="boot-deadline",
     )
     register_seconds: float = duration(

@@ -72,27 +72,27 @@ class ActuatorSettings:
     mig_reset: MigReset = setting(
         MigReset.OFF,
         kinds.member_kind(MigReset),
-        "What follows where the driver does not reset a GPU for its new MIG mode, as in a virtual"
-        " machine: off, the mode is taken back; allow, the driver's nvidia-smi resets the GPU once,"
-        " if nothing has it open.",
+        "What the actuator does if the driver does not reset a GPU for its new MIG mode. off: it"
+        " takes the mode back. allow: it has the driver's nvidia-smi reset the GPU, once, if no"
+        " program has the GPU open.",
     )
     mig_reboot: MigReboot = setting(
         MigReboot.OFF,
         kinds.member_kind(MigReboot),
-        "What follows where the GPU is not reset so either: off, the mode is taken back; sentinel,"
-        " a file asks for a boot of the node, which kured makes.",
+        "What the actuator does if mig-reset does not give the GPU its MIG mode either. off: it"
+        " takes the mode back. sentinel: it requests a boot of the node by a file; kured boots it.",
     )
     mig_reboot_folder: Path = setting(
         REBOOT_FOLDER,
         kinds.PATH,
-        "Folder of that file, whose name is required: kured's --reboot-sentinel names it. Only root"
-        " may write to it.",
+        "Folder of the file that requests a boot. The file's name is `required`; set kured's"
+        " --reboot-sentinel to its path. Only root may write to the folder.",
     )
     mig_reboot_deadline_seconds: float = duration(
         7200.0,
         "1m",
-        "How long a change waits for the boot; then the mode is taken back. kured looks for the"
-        " file once an hour unless it is told otherwise, and boots one node after the other.",
+        "How long a change waits for the boot; then the actuator takes the mode back. By default"
+        " kured looks for the file once an hour, and boots one node after the other.",
     )
 
     host_root: Path = setting(

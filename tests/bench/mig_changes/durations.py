@@ -42,10 +42,11 @@ _TEXT: Final = (
     f"each time, in turns: medians of {ROUNDS} rounds, and the median of the ratios of a round. "
     f"Calls of the simulated driver take no time, but for a reset, which takes {RESET_SECONDS:g} "
     "seconds. So the figures are the programs' own time: start, plan, and calls through the served "
-    "library, of which gpuscape makes many more (it reads the state before each step, and once "
-    "more in a fresh session). On a real GPU the driver's time for creating, destroying and "
-    "resetting comes on top, and is not known. A driver that does not reset is in the last row: "
-    "nvidia-mig-parted resets all GPUs at once, in the time of one reset; gpuscape stops."
+    "library. gpuscape makes many more calls, because it reads the state before each step, and "
+    "once more in a fresh session. On a real GPU the driver's time for creating, destroying and "
+    "resetting comes on top; this time is not known. In the last row the driver does not reset: "
+    "nvidia-mig-parted has nvidia-smi reset all GPUs in the time of one reset, and gpuscape with "
+    "`mig-reset: off` rolls back."
 )
 
 

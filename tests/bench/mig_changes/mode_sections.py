@@ -40,11 +40,11 @@ _PARTS: Final = (
     f"{PARTS} more changes of one GPU (A100 with 40 GB, H100 and A30 in turns) that has GPU "
     "instances with several compute instances, or is to have them: `1c.3g.20gb` twice, `2c.4g` "
     "next to `1c.4g`, `4c.7g` with `3c.7g`. Half of the GPUs are idle; on the others programs run "
-    "on single compute instances. Both read the desired layout from mig-parted's format, which "
-    "counts devices and does not say which share a GPU instance. `least` takes whichever way to "
-    "share them costs least; gpuscape puts them on as few GPU instances as they fit into, which "
-    "costs more now and then. In `least` programs come first, then compute instances next to a "
-    "program that stays, then all instances, then calls."
+    "on single compute instances. Both programs read the desired layout from mig-parted's format, "
+    "which counts devices and does not say which of them share a GPU instance. gpuscape puts the "
+    "devices on as few GPU instances as possible; `least` may share them in any way, which now and "
+    "then costs less. `least` minimises the programs that are ended, then the compute instances "
+    "next to a program that stays, then all instances, then calls."
 )
 _MODES: Final = (
     f"{NODES} nodes with {GPUS} GPUs, {{models}} in turns. On each node at least one GPU switches "
@@ -56,20 +56,22 @@ _MODES: Final = (
 )
 _RESETS: Final = (
     "The driver resets an idle GPU when its mode is set, as nvmlDeviceSetMigMode is documented. "
-    "Then mig-parted resets no GPU more than gpuscape does. "
+    "With such a driver mig-parted resets no more GPUs than gpuscape does. "
 )
 _RESET_REQUIRED: Final = (
-    "The same nodes, with a driver that answers RESET_REQUIRED, as one may where GPUs can only be "
-    "reset together. **Here nvidia-mig-parted is better: it gets there.** It runs `nvidia-smi -r` "
-    "once for all GPUs of the node, also those not in its configuration, so the whole node has to "
-    "be empty. gpuscape makes no such reset: it takes the mode back and names the command. It "
-    "learns the driver's answer from an empty GPU only, so programs are ended in vain, and idle "
-    "instances destroyed and made again. With `--skip-reset` the mode waits for whoever boots the "
-    "node next. `least` resets only the GPUs that switch. Where nvidia-smi cannot reset either, as "
-    "in a virtual machine that the GPU is passed through to, neither gets there; that was not "
-    "played. "
+    "The same nodes, with a driver that answers RESET_REQUIRED, as a driver may where GPUs can "
+    "only be reset together. **Here nvidia-mig-parted is better: it reaches the layouts, and "
+    "gpuscape with its defaults reaches none.** mig-parted runs `nvidia-smi -r` once for all GPUs "
+    "of the node, also for those not in its configuration, so the whole node has to be empty. "
+    "gpuscape runs here with `mig-reset: off`, its default: it takes the mode back and names the "
+    "command. Only an empty GPU shows gpuscape the driver's answer, so programs are ended in "
+    "vain, and idle instances are destroyed and created again. With `mig-reset: allow` gpuscape "
+    "would have nvidia-smi reset the GPUs that switch; this was not measured. With `--skip-reset` "
+    "of mig-parted the mode waits for the next boot. `least` resets only the GPUs that switch. In "
+    "a virtual machine where nvidia-smi cannot reset a GPU either, neither program reaches the "
+    "layout; this was not measured. "
 )
-_NO_RESET: Final = "GPUs that switch the mode at once if nothing runs on them. No GPU is reset. "
+_NO_RESET: Final = "A Hopper GPU switches the mode without a reset if no program runs on it. "
 
 
 def compute_results(model: str, count: int, programs: Path | None) -> list[ComputeResult]:

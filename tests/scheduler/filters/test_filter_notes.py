@@ -85,7 +85,7 @@ def test_all_that_is_not_covered_stands_in_one_line() -> None:
         resourceClaims=[{}],
     )
     assert line.endswith(
-        "by: inter-pod affinity, inter-pod anti-affinity, topology spread constraints, volumes, "
+        "here: inter-pod affinity, inter-pod anti-affinity, topology spread constraints, volumes, "
         "resource claims."
     )
 
