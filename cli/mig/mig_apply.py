@@ -78,10 +78,10 @@ destroyed; for a change of the mode also a program that only has the device file
 which the kubelet of this node has given a device, whether or not it runs. Then the plan is refused
 and lists these device users. With --wait the command checks again until they are gone, and changes
 nothing meanwhile. On a node of a cluster, cordon the node first, so that no new pods come.
-On A100 and A30 the driver resets a GPU to turn MIG on or off, which fails while any program has it
-open, such as DCGM: then the former layout comes back, and the program is named. With
---no-mode-change such a layout is refused. If the driver does not make the reset, as in a virtual
-machine, the former layout comes back too, unless --allow-reset has nvidia-smi make it.
+On A100 and A30 the driver resets a GPU to turn MIG on or off. The reset fails while any program
+has the GPU open, such as DCGM: then the previous layout is restored, and the reason names the
+program. The previous layout is also restored if the driver makes no reset; with --allow-reset
+nvidia-smi makes it. With --no-mode-change a layout that needs a reset is refused.
 Each GPU is changed by itself, one after the other. It has one of three outcomes, whatever happens:
 applied, rolled back, or stuck, where neither layout can be reached. If one GPU fails, the others
 get the desired layout all the same.

@@ -56,7 +56,7 @@ A change that was stopped continues on each of its GPUs: to the desired layout, 
 previous one if the change had failed there. A stuck change is rolled back once more: first remove
 the cause, which `gpuscape mig history` shows. What is in use is left alone, as by `gpuscape mig
 apply`. A change is stuck only on the GPUs that have neither layout: the others can be changed.
-A change that waits for a boot of the node goes back, unless its GPU has the mode by now.
+A change that waits for a boot of the node is rolled back, unless its GPU has the mode already.
 
 \b
 To give up a GPU that does not come back, use --give-up with its index when the change began, its

@@ -21,8 +21,8 @@ def mode_change_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "fallback",
         is_flag=True,
         callback=lambda _ctx, _parameter, is_on: _BY_SMI if is_on else NO_FALLBACK,
-        help="Where the driver does not make that reset, as in a virtual machine, have its"
-        " nvidia-smi make it, once, if nothing has the GPU open.",
+        help="If the driver does not reset the GPU for its new MIG mode, have the driver's"
+        " nvidia-smi reset it, once, if no program has the GPU open.",
     )
     by_driver = click.option(
         "--no-mode-change",

@@ -67,9 +67,10 @@ Examples:
 Nodes are left out as kube-scheduler's filters do: node name, cordon, taints, node selector and
 required node affinity, then pods, cpu, memory, GPUs and other resources that bound pods hold. The
 others are ranked among each other, 0 to 10: what the extender answers when the scheduler
-asks about them. Below the table stands what the filters here do not cover, when the scheduler
-asks no extender, and which pods it would delete to make room. A manifest is judged as it is
-written: what admission adds is missing, except the priority of its PriorityClass.
+asks about them. Below the table the command names the filters that it does not evaluate, says when
+the scheduler asks no extender, and lists the pods that the scheduler would delete to make room. A
+manifest is evaluated as it is written: what admission adds is missing, except the priority of its
+PriorityClass.
 
 \b
 GPUS are the sets that may be allocated, the likeliest first; GPU numbers are places in the

@@ -103,7 +103,7 @@ stands above the tables."""
     default=ProductOrder.FASTEST.value,
     show_default=True,
     type=click.Choice([order.value for order in ProductOrder]),
-    help="GPU model to which pods of several GPUs go first, with our scores.",
+    help="GPU model to which the scheduler gpuscape sends pods of several GPUs first.",
 )
 @options.output("table", "json", "yaml")
 def command(

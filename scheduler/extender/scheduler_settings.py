@@ -87,8 +87,8 @@ class SchedulerSettings:
     product_order: ProductOrder = setting(
         ProductOrder.FASTEST,
         kinds.member_kind(ProductOrder),
-        "The GPU model to which pods of several GPUs go first: the one with the fastest free set,"
-        " the slowest one, or none. Single GPUs always go to the slowest.",
+        "The GPU model to which pods of several GPUs go first. fastest: the one with the fastest"
+        " free set. cheapest: the slowest one. off: none. Pods of one GPU always go to the slowest.",
     )
     budget_seconds: float = duration(
         0.05,

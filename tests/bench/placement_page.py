@@ -43,7 +43,8 @@ def page(runs: Sequence[Run]) -> str:
             "Each row has the mean bandwidth over the GPUs of pods with several GPUs. The table "
             f"has {len(rows)} of {len(found)} cells, first those where gpuscape reaches the "
             "smallest part of the reference's bandwidth (`to reference`). The last columns compare "
-            f"the wait of all pods with `{PACK}`, and name broken limits. [{RAW}]({RAW}) has each pod size."
+            f"the wait of all pods with `{PACK}`, and name broken limits. [{RAW}]({RAW}) has each "
+            "pod size."
         ),
         columns=(
             *("fleet, sizes, load", SPREAD, PACK, FASTEST, AHEAD, "gpuscape"),

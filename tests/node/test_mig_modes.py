@@ -60,9 +60,9 @@ ABOUT: Final = (
     "commands and their output, with minutes and seconds since the first command. The node is a "
     "simulated DGX A100 with a real kubelet, containerd and NVIDIA's device plugin 0.19.0, whose "
     "DaemonSet has the GPU operator's node selector. The agent, the actuator and the coordinators "
-    "are the shipped ones, with `mig-mode: enforce`; their pod sees the host's PIDs, because the "
-    "simulated driver's `/proc` shows no processes. Fabric Manager is a program of its name that "
-    f"does nothing. A reset takes {RESET_SECONDS:.0f} s."
+    "are the shipped ones, with `mig-mode: enforce`. The agent's pod sees the host's PIDs, because "
+    "the simulated driver's `/proc` shows no processes. Fabric Manager is a program of that name "
+    f"that does nothing. A reset takes {RESET_SECONDS:.0f} s."
 )
 NODES: Final = (
     "custom-columns=NODE:.metadata.name,CORDONED:.spec.unschedulable,"
@@ -230,7 +230,10 @@ def is_refused_without_permission(stage: ModeStage) -> None:
     )
     until(lambda: stage.stage.phase(stage.node) == "idle", LONG)
     stage.see("versions", "nodes", "pods", "free")
-    stage.says("Seven small instances are desired on four GPUs. Nobody permitted a change of mode.")
+    stage.says(
+        "The admin desires seven small instances on each of four GPUs. The agent refuses: "
+        "mig-mode-change is off."
+    )
     stage.annotate(f"{keys.MIG_LAYOUT}={LAYOUT}")
     until(lambda: stage.stage.phase(stage.node) == "refused", LONG)
     stage.see("why")
@@ -241,7 +244,9 @@ def is_refused_without_permission(stage: ModeStage) -> None:
 
 def waits_for_the_pod(stage: ModeStage, holder: MigHolderPod, since: str) -> None:
     """Nothing happens while it runs: no slot, no cordon, no mode that waits for a reset."""
-    stage.says("The driver may change the mode. The change waits for the pod on GPU 1.")
+    stage.says(
+        "The admin permits that the driver changes the mode. The change waits for the pod on GPU 1."
+    )
     stage.annotate(f"{keys.MIG_MODE_CHANGE}=driver")
     until(lambda: stage.stage.phase(stage.node) == "waiting", LONG)
     waited_until = time.monotonic() + WAITED_SECONDS
@@ -283,7 +288,10 @@ def goes_on_when_it_has_ended(stage: ModeStage, holder: MigHolderPod, since: str
 def goes_off_when_its_pod_has_ended(stage: ModeStage) -> None:
     """A pod has one of the instances; the way back waits for it as well."""
     holder = MigHolderPod.start(stage.stage.there, stage.machine, "inference", SMALL)
-    stage.says("A pod uses one of the instances. MIG off is desired everywhere: this waits too.")
+    stage.says(
+        "A pod uses one of the instances. The admin desires MIG off on all GPUs. The change waits "
+        "for that pod."
+    )
     stage.see("pods")
     since = stage.stage.there.cluster.resource_version()
     stage.annotate(f"{keys.MIG_LAYOUT}=all-disabled")
@@ -295,7 +303,7 @@ def goes_off_when_its_pod_has_ended(stage: ModeStage) -> None:
     holder.check()
 
     ended = stage.end_program(holder)
-    stage.says("Its program ends.")
+    stage.says("The program of that pod ends.")
     follow(stage, {GPU: GPUS})
     stage.says("The node offers eight GPUs again.")
     stage.see("why", "nodes")
