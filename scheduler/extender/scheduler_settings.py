@@ -88,7 +88,8 @@ class SchedulerSettings:
         ProductOrder.FASTEST,
         kinds.member_kind(ProductOrder),
         "The GPU model to which pods of several GPUs go first. fastest: the one with the fastest"
-        " free set. cheapest: the slowest one. off: none. Pods of one GPU always go to the slowest.",
+        " free set. cheapest: the slowest one. off: none. Pods of one GPU always go to the slowest"
+        " one.",
     )
     budget_seconds: float = duration(
         0.05,
