@@ -54,7 +54,7 @@ def test_cancelling_removes_what_is_desired_and_the_agent_takes_the_mode_back() 
     cancel = cancellation(facts_of(cluster, "n0"), cluster.now)
 
     assert cancel.verdict is CancelVerdict.BEGUN
-    assert "has the mode that waits taken back" in cancel.text
+    assert "the actuator takes the MIG mode back" in cancel.text
     assert cancel.patch is not None
     assert "spec" not in cancel.patch  # the cordon stays until the agent has reported the end
     cluster.edit("n0", dict(cancel.patch))
