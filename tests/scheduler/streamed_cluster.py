@@ -55,7 +55,10 @@ class StreamedCluster:
     go on from a version has to begin anew.
     """
 
-    def __init__(self, machines: Sequence[str], count: int, *, seed: int = 1) -> None:
+    def __init__(
+        self, machines: Sequence[str], count: int, *, seed: int = 1, most_pods: int = 5
+    ) -> None:
+        """``most_pods``: bound to each node at first, at most."""
         self._chance = random.Random(seed)  # noqa: S311  # has to repeat
         self._lock = threading.Lock()
         self._watches: dict[str, list[queue.SimpleQueue[bytes]]] = defaultdict(list)
@@ -70,7 +73,7 @@ class StreamedCluster:
         ]
         for node in self._nodes:
             self._put("nodes", "ADDED", _node(node))
-            for _ in range(self._chance.randrange(6)):
+            for _ in range(self._chance.randrange(most_pods + 1)):
                 self._bind(node)
             self._renew(node)
 

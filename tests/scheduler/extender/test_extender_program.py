@@ -22,6 +22,10 @@ from tests.controlplane.plane import MERGE_PATCH, Plane
 from tests.scheduler import fleets
 from tests.scheduler.calls import body, pod
 from tests.scheduler.extender_process import ExtenderProcess, running, unreachable_cluster
+from tests.scheduler.streamed_cluster import StreamedCluster, kubeconfig
+
+KEPT_FREE = 4
+"""Free nodes of a product: of so many none is kept for larger pods."""
 
 
 @pytest.fixture
@@ -77,6 +81,30 @@ def test_files_that_are_not_there_end_it_at_once_in_one_sentence(nobody: Path) -
     )
     assert ran.returncode == 2
     assert ran.stderr == "Error: cannot read /none.crt: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ((), "hgx-h100"),
+        (("--product-order", "fastest"), "hgx-h100"),
+        (("--product-order", "cheapest"), "dgx1-v100"),
+    ],
+)
+def test_its_setting_says_to_which_product_pods_of_several_gpus_go_first(
+    tmp_path: Path, options: tuple[str, ...], first: str
+) -> None:
+    machines = ("dgx1-v100", "hgx-h100")
+    cluster = StreamedCluster(machines, 2 * KEPT_FREE, most_pods=0)
+    with (
+        cluster.serving() as server,
+        running(kubeconfig(tmp_path, server), "--budget", "20s", *options) as extender,
+    ):
+        until(lambda: extender.ask("/readyz").status == http.client.OK)
+        ranked = json.loads(extender.ask("/v1/prioritize", body(cluster.names, Pod=pod(2))).body)
+
+    best = {entry["Host"] for entry in ranked if entry["Score"] == 10}
+    assert best == set(cluster.names[machines.index(first) :: len(machines)])
 
 
 @pytest.mark.cluster
