@@ -20,7 +20,8 @@ _NAME: Final = ("app.kubernetes.io/name", "gpuscape")
 _COMPONENT: Final = "app.kubernetes.io/component"
 _COMPONENTS: Final = ("agent", "agent-canary")
 _CONTAINER: Final = "agent"
-_CONFIG: Final = "config"
+CONFIG: Final = "config"
+"""Setting that names a settings file."""
 _PREFIX: Final = "GPUSCAPE_"
 OBSERVE: Final = "observe"
 """Default of the setting ``mig-mode``."""
@@ -83,6 +84,19 @@ def is_part(manifest: Object, *components: str) -> bool:
     return _NAME in labels.items() and labels.get(_COMPONENT) in components
 
 
+def settings_of_part(deployments: Sequence[Object], part: str) -> dict[str, str] | None:
+    """Settings of the one Deployment of a component, from its container of the same name.
+
+    As :func:`container_settings`; None where there is no such Deployment, or several.
+    """
+    found = [deployment for deployment in deployments if is_part(deployment, part)]
+    if len(found) != 1:
+        return None
+    containers = found[0]["spec"]["template"]["spec"]["containers"]
+    container = next((candidate for candidate in containers if candidate["name"] == part), None)
+    return None if container is None else container_settings(container)
+
+
 def _daemon_set_terms(daemon_set: Object) -> AgentTerms:
     spec, namespace = daemon_set["spec"]["template"]["spec"], daemon_set["metadata"]["namespace"]
     container = next(
@@ -93,7 +107,7 @@ def _daemon_set_terms(daemon_set: Object) -> AgentTerms:
         return AgentTerms(namespace=namespace, unknown=unknown)
     settings = container_settings(container)
     mode, config = settings.get("mig-mode"), settings.get("mig-config") or ""
-    has_file = bool(settings.get(_CONFIG))
+    has_file = bool(settings.get(CONFIG))
     mode_change = _mode_change(settings.get("mig-mode-change", ""))
     if mode is None and not has_file:
         mode = OBSERVE

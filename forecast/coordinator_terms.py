@@ -11,12 +11,11 @@ from base.errors import BadInput
 from fleet.coordinator_settings import COORDINATOR_SETTINGS, CoordinatorSettings
 from fleet.drain.drain_plan import DrainSettings
 from fleet.mig_node import DrainMode
-from forecast.agent_terms import container_settings, is_part
+from forecast.agent_terms import CONFIG, settings_of_part
 from kube.api import Object
 
 _PART: Final = "coordinator"
 _DRAIN: Final = "drain"
-_CONFIG: Final = "config"
 _IGNORE_MARKS: Final = "ignore-autoscaler-marks"
 
 
@@ -36,10 +35,10 @@ def coordinator_terms(deployments: Sequence[Object]) -> CoordinatorTerms:
     They are not known where there is no such Deployment or several, nor where a settings file may
     contain them, since it is not read here.
     """
-    settings = _written(deployments)
+    settings = settings_of_part(deployments, _PART)
     if settings is None:
         return CoordinatorTerms()
-    default_drain = "" if settings.get(_CONFIG) else DrainMode.WAIT
+    default_drain = "" if settings.get(CONFIG) else DrainMode.WAIT
     return CoordinatorTerms(
         drain=settings.get(_DRAIN, default_drain),
         evictions=DrainSettings(ignore_autoscaler_marks=_is_on(settings.get(_IGNORE_MARKS))),
@@ -52,8 +51,8 @@ def deployed_settings(deployments: Sequence[Object]) -> CoordinatorSettings | No
     None where they are not known: as for :func:`coordinator_terms`, and where one has no plain text
     in the manifest or a value that the coordinator would refuse.
     """
-    written = _written(deployments)
-    if written is None or written.get(_CONFIG):
+    written = settings_of_part(deployments, _PART)
+    if written is None or written.get(CONFIG):
         return None
     flags = {
         option.name: ("true" if _is_on(written[option.name]) else "false")
@@ -66,16 +65,6 @@ def deployed_settings(deployments: Sequence[Object]) -> CoordinatorSettings | No
         return COORDINATOR_SETTINGS.load(flags, {})
     except BadInput:
         return None
-
-
-def _written(deployments: Sequence[Object]) -> dict[str, str] | None:
-    """Settings of the one Deployment as written; None where there is none, or several."""
-    coordinators = [deployment for deployment in deployments if is_part(deployment, _PART)]
-    if len(coordinators) != 1:
-        return None
-    containers = coordinators[0]["spec"]["template"]["spec"]["containers"]
-    container = next((candidate for candidate in containers if candidate["name"] == _PART), None)
-    return None if container is None else container_settings(container)
 
 
 def _is_on(text: str | None) -> bool:

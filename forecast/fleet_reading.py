@@ -18,9 +18,11 @@ from base.errors import BadInput
 from base.text.rfc3339 import unix_seconds
 from discovery.model import Topology
 from exporters.gpuscape.fragmentation import free as free_set
+from forecast.scheduler_terms import deployed_product_order
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.amounts.pod_requests import Amounts, pod_requests
-from kube.api import LEASES, NODES, PODS, InspectedApi, Object
+from kube.api import DEPLOYMENTS, LEASES, NODES, PODS, InspectedApi, Object
+from kube.api_errors import Forbidden
 from kube.label_selector import LabelSelector
 from kube.lease import Lease
 from kube.objects.node import Node
@@ -36,6 +38,7 @@ from scheduler.cluster.pod_gpu_request import Rules, ask
 from scheduler.filters import resource_fit
 from scheduler.filters.resource_fit import NodeLoad
 from scheduler.filters.taints import KEEPING_OFF
+from scheduler.placement_aims import ProductOrder
 from scheduler.score_explanation import REASONS
 
 _BOUND: Final = {"spec.nodeName!": ""}
@@ -114,6 +117,8 @@ class FleetReading:
     tables: ScoreTables
     has_agents: bool
     """Whether any agent has published something."""
+    product_order: ProductOrder | None = None
+    """Setting of the cluster's extender; None where it is not known, or was not read."""
 
 
 @dataclass(slots=True)
@@ -131,10 +136,13 @@ def read_fleet(
     namespace: str = names.NAMESPACE,
     selector: LabelSelector | None = None,
     with_pods: bool = False,
+    with_order: bool = False,
 ) -> FleetReading:
     """The nodes with GPUs that the selector selects. Raises ApiError.
 
-    ``namespace``: where the agents' Leases are. An agent is silent when its Lease was not renewed
+    ``namespace``: where the agents' Leases are, and the extender's Deployment. ``with_order``: read
+    that too, for the extender's order of products; it counts as not known where reading it is
+    forbidden. An agent is silent when its Lease was not renewed
     for as long as it lasts, by the server's clock.
     """
     tables = ScoreTables()
@@ -174,7 +182,15 @@ def read_fleet(
         cache=cache,
         tables=tables,
         has_agents=bool(leases) or any(_topology_text(node) for node in objects),
+        product_order=_product_order(api, namespace) if with_order else None,
     )
+
+
+def _product_order(api: InspectedApi, namespace: str) -> ProductOrder | None:
+    try:
+        return deployed_product_order(tuple(present_objects(api, DEPLOYMENTS, namespace=namespace)))
+    except Forbidden:
+        return None  # people who see nodes may not see this: the rest is of use without
 
 
 def _take_node(cache: NodeCache, node: Node) -> None:

@@ -17,14 +17,20 @@ from scheduler.filters import node_filters
 from scheduler.filters.node_filters import LeftOutNode, NodeFilter
 from scheduler.filters.taints import EQUAL, EXISTS
 from scheduler.node_ranking import NodeRanker
+from scheduler.placement_aims import ProductOrder
 from scheduler.pod_request import PodRequest
 from scheduler.score_explanation import Explanation, explain_ranks
 
 _OWN_TOLERATION: Final = Toleration(key=GPU_RESOURCE, operator=EXISTS)
 """Toleration that the admission plugin ExtendedResourceToleration gives each pod with GPUs."""
-NOTE: Final = (
+_NOTE: Final = (
     "GPU numbers are places in the node's annotation gpuscape.io/topology. The pod is thought to"
     " ask for GPUs alone, and to tolerate the taint nvidia.com/gpu."
+)
+_ASSUMED: Final = ProductOrder.FASTEST
+_ORDER_ASSUMED: Final = (
+    "The extender's setting product-order could not be read from its Deployment:"
+    f" {_ASSUMED} is assumed, the default."
 )
 
 
@@ -38,7 +44,8 @@ def pod_places(
     fleet: FleetReading, gpus: int, *, link: Link = Link.ANY, tolerations: Sequence[Toleration] = ()
 ) -> Explanation:
     """The nodes for a pod of one container with so many GPUs, best first; then those that are left
-    out, each with its reason."""
+    out, each with its reason. Ranked by the extender's order of products where the reading has it;
+    else a note says which one is assumed."""
     requested_amounts = RequestedAmounts(limits={GPU_RESOURCE: str(gpus)})
     pod = Pod(
         spec=PodSpec(
@@ -53,7 +60,7 @@ def pod_places(
         node.node: node for node in fleet.nodes if node.free is not None and len(node.free) < gpus
     }
     ranked = [candidate for candidate in divided.candidates if candidate not in short]
-    ranker = NodeRanker(fleet.cache, fleet.tables)
+    ranker = NodeRanker(fleet.cache, fleet.tables, fleet.product_order or _ASSUMED)
     explanation = explain_ranks(request, ranker.judge(request, ranked), fleet.tables)
     too_few = (
         LeftOutNode(
@@ -66,6 +73,7 @@ def pod_places(
         if candidate in short
     )
     left_out = sorted((*divided.left_out, *too_few), key=lambda left_out_node: left_out_node.node)
+    notes = (_NOTE,) if fleet.product_order else (_NOTE, _ORDER_ASSUMED)
     return msgspec.structs.replace(
-        explanation, pod=name, filtered=True, left_out=tuple(left_out), notes=(NOTE,)
+        explanation, pod=name, filtered=True, left_out=tuple(left_out), notes=notes
     )

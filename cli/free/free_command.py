@@ -23,7 +23,7 @@ from cli.options import Load
 from cli.scheduler.explain_command import explanation_table
 from cli.terminal import Styled, TextTable
 from forecast.fleet_reading import FleetReading, read_fleet
-from forecast.pod_places import NOTE, pod_places, toleration
+from forecast.pod_places import pod_places, toleration
 from kube.api import InspectedApi
 from kube.api_errors import ApiError, Forbidden
 from kube.label_selector import parse_label_selector
@@ -76,7 +76,8 @@ Columns:
 \b
 With a number of GPUs, the output is as in `gpuscape scheduler explain`: the best nodes first, with
 the sets of GPUs that the pod may get, their odds, and their speed out of the best of such a node;
-then the nodes that are left out, with the reason.
+then the nodes that are left out, with the reason. Ranks follow the extender's setting
+product-order where you may read its Deployment; else the default, as a note says.
 
 \b
 Exit codes:
@@ -136,7 +137,15 @@ def command(
     tolerations = [toleration(text) for text in tolerated]
 
     def read(api: InspectedApi) -> FleetReading:
-        fleet = _read(lambda: read_fleet(api, namespace=namespace, selector=chosen, with_pods=pods))
+        fleet = _read(
+            lambda: read_fleet(
+                api,
+                namespace=namespace,
+                selector=chosen,
+                with_pods=pods,
+                with_order=size is not None,
+            )
+        )
         _require_agents(fleet, namespace, selector)
         return fleet
 
@@ -205,7 +214,7 @@ def _free_tables(fleet: FleetReading, width: int, *, pods: bool) -> Iterable[Tex
 def _place_tables(places: Explanation, width: int, *, wide: bool) -> Iterable[TextTable | str]:
     yield narrow_table(explanation_table(places, wide=wide), width, _PLACES)
     yield ""
-    yield NOTE
+    yield from places.notes
 
 
 def _lines(parts: Iterable[TextTable | str], width: int) -> Lines:

@@ -19,6 +19,15 @@ def deployment(part: str) -> Manifest:
     return dict(found)
 
 
+def set_deployment(part: str, *arguments: str, **environment: str) -> Manifest:
+    """The same, with further settings of its program."""
+    made = deployment(part)
+    program = made["spec"]["template"]["spec"]["containers"][0]
+    program["args"] += arguments
+    program["env"] += [{"name": name, "value": value} for name, value in environment.items()]
+    return made
+
+
 def extender_process(
     mounts: Mapping[str, Path], *, listen: str, more: Mapping[str, str] | None = None
 ) -> tuple[list[str], dict[str, str]]:

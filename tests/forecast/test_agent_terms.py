@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ import yaml
 from api.mig_mode_change import ModeChange
 from forecast.agent_terms import AgentTerms, ConfigMapKey, agent_terms
 from forecast.coordinator_terms import coordinator_terms, deployed_settings
+from forecast.scheduler_terms import deployed_product_order
 from kube.api import Object
 from mig.configs.config_overlap import Overlap
+from scheduler.placement_aims import ProductOrder
 from tests.deploy.daemonset import DEPLOY
+from tests.deploy.deployments import set_deployment
 
 
 def shipped() -> Object:
@@ -103,14 +107,29 @@ def test_resets_are_foretold_where_the_agents_may_have_them_made(
     assert agent_terms([with_setting(*arguments)]).mode_change is expected
 
 
-def coordinator(*arguments: str, **environment: str) -> Object:
-    """Its Deployment as it is shipped, with more settings."""
-    manifests = yaml.safe_load_all((DEPLOY / "coordinator" / "deployment.yaml").read_text())
-    (made,) = (it for it in manifests if it["kind"] == "Deployment")
-    container = made["spec"]["template"]["spec"]["containers"][0]
-    container["args"] += arguments
-    container["env"] += [{"name": name, "value": value} for name, value in environment.items()]
-    return dict(made)
+coordinator = partial(set_deployment, "coordinator")
+scheduler = partial(set_deployment, "scheduler")
+
+
+@pytest.mark.parametrize(
+    ("made", "order"),
+    [
+        ([scheduler()], ProductOrder.FASTEST),
+        ([coordinator(), scheduler("--product-order=cheapest")], ProductOrder.CHEAPEST),
+        ([scheduler("--product-order", "off")], ProductOrder.OFF),
+        ([scheduler(GPUSCAPE_PRODUCT_ORDER="cheapest")], ProductOrder.CHEAPEST),
+        ([scheduler("--config=/f", "--product-order=off")], ProductOrder.OFF),
+        ([scheduler("--config=/f")], None),
+        ([scheduler("--product-order=slow")], None),
+        ([scheduler(), scheduler()], None),
+        ([coordinator()], None),
+        ([], None),
+    ],
+)
+def test_the_order_of_products_is_read_from_the_extenders_deployment(
+    made: list[Object], order: ProductOrder | None
+) -> None:
+    assert deployed_product_order(made) is order
 
 
 def test_how_the_coordinator_has_pods_leave_is_read_from_its_deployment() -> None:

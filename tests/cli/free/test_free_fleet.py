@@ -13,10 +13,13 @@ import pytest
 
 from api import keys, names
 from forecast.fleet_reading import read_fleet
-from kube.api import LEASES, NODES, PODS
+from kube.api import DEPLOYMENTS, LEASES, NODES, PODS
+from kube.api_errors import Forbidden
 from scheduler.cluster.node_views import ScoringView
 from tests.cli.conftest import Run
 from tests.cli.free.free_cluster import GPU, SLICE, Api, found, refused, said
+from tests.deploy.deployments import set_deployment
+from tests.fakes.api import Call
 from tests.scheduler import fleets
 
 
@@ -283,3 +286,55 @@ def test_a_toleration_is_of_its_own_key_alone(run: Run, api: Api) -> None:
     for tolerated in ("other", "other=gpu", "dedicated=gpu=x"):
         assert places(run, "1", "--tolerate", tolerated)["nodes"] == []
     assert [it["node"] for it in places(run, "1", "--tolerate", "dedicated")["nodes"]] == ["kept"]
+
+
+def with_two_products(api: Api) -> None:
+    """Four free nodes of each: enough for none to be kept for larger pods."""
+    for machine in ("dgx1-v100", "hgx-h100"):
+        for number in range(4):
+            name = f"{machine}-{number}"
+            api.with_node(name, machine=machine)
+            patch(api, name, metadata={"labels": {keys.GPU_PRODUCT: machine}})
+
+
+def best_product(document: Mapping[str, Any]) -> str:
+    (product,) = {it["node"][:-2] for it in document["nodes"] if it["rank"] == 10}
+    return str(product)
+
+
+@pytest.mark.parametrize(("order", "product"), [("fastest", "hgx-h100"), ("cheapest", "dgx1-v100")])
+def test_places_are_ranked_as_the_clusters_extender_is_set(
+    run: Run, api: Api, order: str, product: str
+) -> None:
+    with_two_products(api)
+    made = set_deployment("scheduler", f"--product-order={order}")
+    api.server.create(DEPLOYMENTS, made, names.NAMESPACE)
+    document = places(run, "2")
+    assert best_product(document) == product
+    assert not any("assumed" in note for note in document["notes"])
+    assert "assumed" not in said(run, "2")
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_where_the_setting_is_not_known_the_default_is_assumed_and_a_note_says_so(
+    run: Run, api: Api, forbidden: bool
+) -> None:
+    def forbid(call: Call) -> None:
+        if call.resource == DEPLOYMENTS:
+            raise Forbidden("deployments is forbidden")
+
+    with_two_products(api)
+    if forbidden:
+        made = set_deployment("scheduler", "--product-order=cheapest")
+        api.server.create(DEPLOYMENTS, made, names.NAMESPACE)
+        api.before("watch", forbid)
+    document = places(run, "2")
+    assert best_product(document) == "hgx-h100"
+    assert "fastest is assumed" in document["notes"][-1]
+    assert "fastest is assumed" in " ".join(said(run, "2").split())
+
+
+def test_without_a_pod_no_deployment_is_read(run: Run, api: Api) -> None:
+    with_two_products(api)
+    found(run)
+    assert DEPLOYMENTS not in {call.resource for call in api.calls}
