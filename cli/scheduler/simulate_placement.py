@@ -47,7 +47,8 @@ A fleet file lists machines, simulated ones or files of them, or annotations:
 
 \b
 WORKLOAD is a CSV file, whose first line names its columns:
-  submit_seconds,duration_seconds,gpus      and perhaps link,nic as a pod's annotations
+  submit_seconds,duration_seconds,gpus      and perhaps link,nic as a pod's annotations,
+                                            and job, equal for the pods of one job
 or pods that are drawn: `usual` has half of them ask for 1 GPU, 25 % for 2, 20 % for 4 and 5 %
 for 8; `published` has the sizes of Alibaba's trace of 2023, where 8 GPUs have most.
 
@@ -99,6 +100,13 @@ stands above the tables."""
     help="How many are drawn for each seed.",
 )
 @click.option(
+    "--job-pods",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Pods of a job, of one size, that come at the same moment; for drawn pods.",
+)
+@click.option(
     "--product-order",
     default=ProductOrder.FASTEST.value,
     show_default=True,
@@ -114,6 +122,7 @@ def command(
     seeds: int | None,
     load: float,
     pods: int,
+    job_pods: int,
     product_order: str,
     output: str,
 ) -> None:
@@ -127,7 +136,7 @@ def command(
     gpus = sum(kind.table.n for kind in kinds)
     lives = None
     if workload_name in MIXES:
-        mix = Mix(sizes=MIXES[workload_name], load=load, pods=pods)
+        mix = Mix(sizes=MIXES[workload_name], load=load, pods=pods, job_pods=job_pods)
         lives = mix.lives(gpus)
         runs = [
             workload.drawn_arrivals(mix, gpus, Random(run_seed))  # noqa: S311  # has to repeat
@@ -148,6 +157,9 @@ def command(
         terminal.note(f"Warning: {warning}.")
     terminal.note("")
     terminal.show_table(scheduler_table(scheduler_results))
+    if spreads := [(result.scheduler, result.jobs) for result in scheduler_results if result.jobs]:
+        counts = ", ".join(f"{name} {jobs.mean_products:.2f}" for name, jobs in spreads)
+        terminal.note("", f"GPU models that the pods of a job are on, on average: {counts}")
     if differences := [
         difference
         for scheduler_result in scheduler_results

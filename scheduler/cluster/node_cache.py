@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from kube.api import Object
 from scheduler.cluster.free_gpus import ExpectedGpus, ReportedState
+from scheduler.cluster.job_nodes import JobNodes
 from scheduler.cluster.node_record import NodeRecord, TableLookup, bound
 from scheduler.cluster.node_views import NoView, View
 from scheduler.cluster.predictions import PredictionCheck
@@ -78,7 +79,7 @@ class NodeCache:
         self._fresh_until = float("inf")
         """Monotonic second until which no agent falls silent that is not silent in the views."""
         self._where: dict[str, str] = {}  # UID of a pod to its node
-        self._jobs: dict[str, dict[str, int]] = {}  # job to nodes, and how many of its pods each
+        self._jobs = JobNodes[str]()
         self._arrivals = 0
         self._synced: frozenset[CacheSource] = frozenset()
 
@@ -102,7 +103,7 @@ class NodeCache:
     def nodes_of(self, job: str) -> Iterable[str]:
         """See :class:`scheduler.cluster.node_views.Fleet`."""
         with self._lock:
-            return tuple(self._jobs.get(job, ()))
+            return self._jobs.of(job)
 
     def names(self) -> tuple[str, ...]:
         """All Nodes, in no order."""
@@ -182,10 +183,10 @@ class NodeCache:
             if ended:
                 record.finish(ask.uid, pod.key)
                 if before:
-                    self._count(before.ask, node, -1)
+                    self._jobs.count(before.ask.job, node, -1)
             else:
                 landing = record.bind(pod, is_new=CacheSource.PODS in self._synced)
-                self._count(ask, node, 1)
+                self._jobs.count(ask.job, node, 1)
             self._show(node)
         if landing is not None:
             self._landed(landing)
@@ -203,7 +204,7 @@ class NodeCache:
             return
         record = self._node(node)
         if pod := record.bound.get(uid):
-            self._count(pod.ask, node, -1)
+            self._jobs.count(pod.ask.job, node, -1)
         record.release(uid)
         self._forget(node)
 
@@ -237,17 +238,6 @@ class NodeCache:
             self._fresh_until = float("inf")
             for name in self._nodes:
                 self._show(name)
-
-    def _count(self, ask: PodRequest, node: str, sign: int) -> None:
-        job = ask.job
-        if job is None:
-            return
-        nodes = self._jobs.setdefault(job, {})
-        nodes[node] = nodes.get(node, 0) + sign
-        if not nodes[node]:
-            del nodes[node]
-        if not nodes:
-            del self._jobs[job]
 
 
 class _Views(dict[str, View]):

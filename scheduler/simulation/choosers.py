@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -13,32 +13,42 @@ from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.node_ranking import NodeRanker
 from scheduler.placement_aims import ProductOrder
 from scheduler.pod_request import PodRequest
-from scheduler.simulation.fleet_replay import Choose, Give, NodeKind, Placement, ReplayNode
+from scheduler.simulation.fleet_replay import (
+    Choose,
+    Give,
+    NodeKind,
+    Placement,
+    ReplayNode,
+    ReplayPod,
+)
 
 _WEIGHT_PER_RANK = 100
 """Points of a rank for an extender of weight 10: kube-scheduler scales 0 to 10 to 0 to 100."""
 
+_JOB = "job"
 
-def spread(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:  # noqa: ARG001
+
+def spread(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:  # noqa: ARG001
     """The emptiest node: NodeResourcesFit as it is by default, LeastAllocated."""
     return Placement(node=_best(nodes, lambda node: node.free_count, chance))
 
 
-def pack(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
+def pack(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:
     """The fullest node: NodeResourcesFit with MostAllocated on GPUs."""
-    size = wish.gpus
+    size = pod.wish.gpus
     return Placement(node=_best(nodes, lambda node: _most_allocated(node, size), chance))
 
 
 def ranked(tables: ScoreTables, order: ProductOrder = ProductOrder.FASTEST) -> Choose:
     """MostAllocated together with our ranks, as deploy/scheduler configures it."""
 
-    def choose(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
-        pod = PodRequest(namespace="", name="", uid="", wish=wish)
+    def choose(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:
+        job = _JOB if pod.job_nodes else None
+        request = PodRequest(namespace="", name="", uid="", wish=pod.wish, job=job)
         names = [node.name for node in nodes]
-        verdicts = NodeRanker(_Shown(nodes), tables, order).judge(pod, names)
+        verdicts = NodeRanker(_Shown(nodes, pod), tables, order).judge(request, names)
         rank = {verdict.node: verdict.rank for verdict in verdicts}
-        size = wish.gpus
+        size = pod.wish.gpus
 
         def total(node: ReplayNode) -> int:
             return rank[node.name] * _WEIGHT_PER_RANK + _most_allocated(node, size)
@@ -51,11 +61,11 @@ def ranked(tables: ScoreTables, order: ProductOrder = ProductOrder.FASTEST) -> C
 def foreseeing(give: Give) -> Choose:
     """Knows what is free and what would be handed out; the same order of aims as ours.
 
-    That is: a fast set, then one that costs others little.
+    That is: a fast set, then one that costs others little. Jobs do not count.
     """
 
-    def choose(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
-        drawn = {node: give(node.kind, node.free, wish, chance) for node in nodes}
+    def choose(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:
+        drawn = {node: give(node.kind, node.free, pod.wish, chance) for node in nodes}
 
         def aims(node: ReplayNode) -> tuple[float, float]:
             table, chosen = node.kind.table, drawn[node]
@@ -75,16 +85,17 @@ def predicted(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> in
 
 
 class _Shown:
-    """The nodes of one call as a Fleet."""
+    """The nodes of one call, and those of the pod's job, as a Fleet."""
 
-    def __init__(self, nodes: Iterable[ReplayNode]) -> None:
-        self._nodes: Mapping[str, ReplayNode] = {node.name: node for node in nodes}
+    def __init__(self, nodes: Sequence[ReplayNode], pod: ReplayPod) -> None:
+        self._nodes = {node.name: node for node in (*nodes, *pod.job_nodes)}
+        self._job_nodes = tuple(node.name for node in pod.job_nodes)
 
     def views(self, nodes: Iterable[str]) -> list[ScoringView | NoView]:
         return [self._nodes[node].view() for node in nodes]
 
-    def nodes_of(self, job: str) -> Iterable[str]:  # noqa: ARG002  # pods here are of no job
-        return ()
+    def nodes_of(self, job: str) -> Iterable[str]:  # noqa: ARG002  # the one of the pod
+        return self._job_nodes
 
 
 def _most_allocated(node: ReplayNode, size: int) -> int:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 from typing import Final
@@ -22,6 +22,7 @@ from scheduler.simulation.fleet_replay import (
     replay,
     replay_summary,
 )
+from scheduler.simulation.job_spread import JobSpread, job_spread
 from scheduler.simulation.size_warnings import warnings
 from scheduler.simulation.workload import Arrival
 
@@ -59,6 +60,8 @@ class SchedulerResult:
     """Number of samples behind the errors: seeds, or parts of a run."""
     compared: tuple[FigureDifference, ...] = ()
     """Comparisons of ours with every other scheduler; empty for others, and for too few runs."""
+    jobs: JobSpread | None = None
+    """None where no job has several pods."""
     warnings: tuple[str, ...] = ()
     """Warnings about runs that are too small; the same for all schedulers."""
 
@@ -67,7 +70,8 @@ def results(
     plan: Plan, tables: ScoreTables, order: ProductOrder = ProductOrder.FASTEST
 ) -> list[SchedulerResult]:
     """Results of the stock scheduler's two ways, of ours, and of one that knows the future."""
-    samples = {name: _samples(plan, choose) for name, choose in _schedulers(tables, order).items()}
+    runs = {name: _runs(plan, choose) for name, choose in _schedulers(tables, order).items()}
+    samples = {name: _samples(plan, its_runs) for name, its_runs in runs.items()}
     figures = {
         name: [replay_summary(sample) for sample in scheduler_samples]
         for name, scheduler_samples in samples.items()
@@ -79,7 +83,10 @@ def results(
     warned = warnings(comparisons, samples=pods, advice=advice, lives=plan.lives)
     of_all = tuple(warned)
     return [
-        _result(plan, name, scheduler_samples, comparisons if name == OURS else (), of_all)
+        replace(
+            _result(plan, name, scheduler_samples, comparisons if name == OURS else (), of_all),
+            jobs=job_spread(runs[name]),
+        )
         for name, scheduler_samples in samples.items()
     ]
 
@@ -93,13 +100,16 @@ def _schedulers(tables: ScoreTables, order: ProductOrder) -> Mapping[str, Choose
     }
 
 
-def _samples(plan: Plan, choose: Choose) -> list[Sequence[Placed]]:
+def _runs(plan: Plan, choose: Choose) -> list[Sequence[Placed]]:
     setup = ReplaySetup(kinds=plan.kinds, give=choosers.predicted, lag_seconds=plan.lag_seconds)
-    placed = [
+    return [
         replay(setup, arrivals, choose, Random(seed))  # noqa: S311  # has to repeat
         for seed, arrivals in enumerate(plan.runs, plan.first_seed)
     ]
-    return list(placed) if plan.lives is not None else _parts(placed[0])
+
+
+def _samples(plan: Plan, runs: list[Sequence[Placed]]) -> list[Sequence[Placed]]:
+    return runs if plan.lives is not None else _parts(runs[0])
 
 
 def _parts(placed: Sequence[Placed]) -> list[Sequence[Placed]]:

@@ -19,6 +19,7 @@ from api.gpu_request import GpuRequest
 from placement.best_effort import LOST
 from placement.score_table import ScoreTable
 from scheduler.cluster.free_gpus import Bound, ReportedState, reckon
+from scheduler.cluster.job_nodes import JobNodes
 from scheduler.cluster.node_views import ScoringView
 from scheduler.pod_request import PodRequest
 from scheduler.simulation.workload import Arrival
@@ -36,6 +37,8 @@ class NodeKind:
     table: ScoreTable
     product: str = ""
     """Product (:class:`ScoringView`); kinds of one product differ where links are degraded."""
+    clique: str | None = None
+    """NVLink clique across nodes."""
 
     @property
     def everything(self) -> int:
@@ -95,7 +98,12 @@ class ReplayNode:
         ended = reported.keys() - self._bound.keys()
         now = reckon(state, self._bound.values(), ended, kind.table)
         return ScoringView(
-            gen=kind.gen, free=now.free, ok=kind.everything, sure=now.sure, product=kind.product
+            gen=kind.gen,
+            free=now.free,
+            ok=kind.everything,
+            sure=now.sure,
+            clique=kind.clique,
+            product=kind.product,
         )
 
 
@@ -108,7 +116,16 @@ class Placement:
     """The set that it will get there, where the scheduler knew; else the device plugin chooses."""
 
 
-Choose = Callable[[Sequence[ReplayNode], GpuRequest, Random], Placement]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPod:
+    """A pod to place, as a scheduler sees it."""
+
+    wish: GpuRequest
+    job_nodes: tuple[ReplayNode, ...] = ()
+    """Nodes that have pods of its job now, those of its first pods first."""
+
+
+Choose = Callable[[Sequence[ReplayNode], ReplayPod, Random], Placement]
 """A scheduler: of the nodes that have enough GPUs, one. They are never none."""
 
 
@@ -124,6 +141,10 @@ class Placed:
     """The best of the fleet when all is free."""
     lost: bool
     """The device plugin failed."""
+    job: str | None = None
+    """Name of the pod's job."""
+    kind: NodeKind | None = None
+    """Kind of its node."""
 
     @property
     def is_ideal(self) -> bool:
@@ -200,6 +221,7 @@ class _Run:
             ReplayNode(f"{kind.name}-{index}", kind) for index, kind in enumerate(setup.kinds)
         ]
         self._ideal: dict[GpuRequest, float] = {}
+        self._jobs = JobNodes[ReplayNode]()
         self._waiting: list[tuple[int, Arrival]] = []
         self._ahead: list[tuple[float, int, Callable[[float], None]]] = []
         self._events = itertools.count()
@@ -233,7 +255,8 @@ class _Run:
         fitting = [node for node in nodes if node.free_count >= size]
         if not fitting:
             return False
-        choice = self._choose(fitting, wish, self._chance)
+        job_nodes = self._jobs.of(arrival.job) if arrival.job else ()
+        choice = self._choose(fitting, ReplayPod(wish=wish, job_nodes=job_nodes), self._chance)
         node = choice.node
         chosen = choice.chosen
         if chosen is None:
@@ -244,6 +267,8 @@ class _Run:
             gbps=node.kind.table.gbps(chosen) if chosen != LOST else 0.0,
             ideal_gbps=self._ideal_of(wish),
             lost=chosen == LOST,
+            job=arrival.job,
+            kind=node.kind,
         )
         if chosen != LOST:
             self._bind(now, node, pod, arrival, chosen)
@@ -252,10 +277,12 @@ class _Run:
     def _bind(self, now: float, node: ReplayNode, pod: int, arrival: Arrival, chosen: int) -> None:
         ask = PodRequest(namespace="", name="", uid=str(pod), wish=arrival.wish)
         node.bind(ask, pod, chosen)
+        self._jobs.count(arrival.job, node, 1)
         self._report(now, node)
 
         def end(moment: float) -> None:
             node.end(ask)
+            self._jobs.count(arrival.job, node, -1)
             self._report(moment, node)
             self._retry(moment, node)
 

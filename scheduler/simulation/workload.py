@@ -15,7 +15,8 @@ from typing import Final
 from api.gpu_request import GpuRequest, Link, gpu_request
 from base.errors import BadInput
 
-SUBMITTED, LASTS, GPUS, LINK, NIC = "submit_seconds", "duration_seconds", "gpus", "link", "nic"
+SUBMITTED, LASTS, GPUS = "submit_seconds", "duration_seconds", "gpus"
+LINK, NIC, JOB = "link", "nic", "job"
 _NEEDED = (SUBMITTED, LASTS, GPUS)
 _NIC_WORDS = {"": False, "false": False, "true": True}
 MOST_BYTES: Final = 256 << 20
@@ -42,6 +43,8 @@ class Arrival:
     lasts_seconds: float
     """Duration from the moment that the pod has its GPUs."""
     wish: GpuRequest
+    job: str | None = None
+    """Name of the pod's job, equal for all its pods; None for a pod on its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +57,8 @@ class Mix:
     """Share of all GPUs that are requested at a time."""
     pods: int = 8000
     mean_seconds: float = USUAL_SECONDS
-    together: int = 1
-    """Number of pods of one size that come at the same moment."""
+    job_pods: int = 1
+    """Pods of a job, which have one size and come at the same moment; 1 for pods on their own."""
 
     def lives(self, gpus: int) -> float:
         """Mean lives of a pod that all of these take to arrive at a fleet with so many GPUs."""
@@ -71,19 +74,21 @@ class Mix:
 def drawn_arrivals(mix: Mix, gpus: int, chance: Random) -> tuple[Arrival, ...]:
     """Arrivals for a fleet with so many GPUs: Poisson, with exponential lives."""
     sizes, shares = zip(*sorted(mix.sizes.items()), strict=True)
-    groups_per_second = mix.load * gpus / (mix.mean_size * mix.mean_seconds * mix.together)
+    jobs_per_second = mix.load * gpus / (mix.mean_size * mix.mean_seconds * mix.job_pods)
     arrivals: list[Arrival] = []
     now = 0.0
     while len(arrivals) < mix.pods:
-        now += chance.expovariate(groups_per_second)
+        now += chance.expovariate(jobs_per_second)
         (size,) = chance.choices(sizes, shares)
+        job = f"job-{len(arrivals)}" if mix.job_pods > 1 else None
         arrivals += [
             Arrival(
                 at_seconds=now,
                 lasts_seconds=chance.expovariate(1 / mix.mean_seconds),
                 wish=gpu_request(size),
+                job=job,
             )
-            for _ in range(mix.together)
+            for _ in range(mix.job_pods)
         ]
     return tuple(arrivals[: mix.pods])
 
@@ -92,8 +97,8 @@ def read_arrivals(text: str, source: str) -> tuple[Arrival, ...]:
     """The arrivals of a CSV file, by time; its first line names the columns.
 
     ``submit_seconds``, ``duration_seconds`` and ``gpus`` have to be there; ``link`` and ``nic``
-    are as the pod annotations; other columns are passed over. Raises BadInput that names the
-    line and the column.
+    are as the pod annotations, pods with the same text in ``job`` are of one job; other columns are
+    passed over. Raises BadInput that names the line and the column.
     """
     rows = csv.DictReader(io.StringIO(text, newline=""), restval="")
     missing = [name for name in _NEEDED if name not in (rows.fieldnames or ())]
@@ -121,6 +126,7 @@ def _arrival(row: Mapping[str, str], place: str) -> Arrival:
         at_seconds=_number(row, SUBMITTED, place),
         lasts_seconds=_number(row, LASTS, place),
         wish=gpu_request(int(gpus), link=Link(link), nic=_NIC_WORDS[nic]),
+        job=row.get(JOB) or None,
     )
 
 

@@ -49,6 +49,6 @@ def crashing(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int
     return LOST
 
 
-def arrival(gpus: int, at: float = 0.0, lasts: float = 10.0) -> Arrival:
+def arrival(gpus: int, at: float = 0.0, lasts: float = 10.0, *, job: str | None = None) -> Arrival:
     """One pod."""
-    return Arrival(at_seconds=at, lasts_seconds=lasts, wish=gpu_request(gpus))
+    return Arrival(at_seconds=at, lasts_seconds=lasts, wish=gpu_request(gpus), job=job)

@@ -152,6 +152,30 @@ def test_the_order_of_gpu_models_is_an_option(run: Run, tmp_path: Path) -> None:
     assert speed("--product-order", "cheapest") < 0.2
 
 
+def test_how_many_gpu_models_jobs_are_on_is_shown_where_there_are_jobs(
+    run: Run, tmp_path: Path, fleet: str
+) -> None:
+    """The fast machine is taken while the job's first pod comes, and is free for the second."""
+    file, jobs = tmp_path / "two.yaml", tmp_path / "jobs.csv"
+    machines = [{"machine": "dgx1-v100", "count": 2}, {"machine": "hgx-h100", "count": 1}]
+    file.write_text(json.dumps(machines), encoding="utf-8")
+    rows = ("submit_seconds,duration_seconds,gpus,job", "0,9,8,", "1,99,8,a", "20,9,8,a")
+    jobs.write_text("\n".join(rows), encoding="utf-8")
+
+    output = simulate(run, str(jobs), "--fleet", str(file))[1]
+    assert "GPU models that the pods of a job are on, on average:" in output
+    assert "gpuscape 1.00" in output
+    assert "foresight 2.00" in output
+    found = json.loads(simulate(run, str(jobs), "--fleet", str(file), "-o", "json")[1])
+    assert {each["scheduler"]: each["jobs"] for each in found}["gpuscape"] == {
+        "jobs": 1,
+        "mean_products": 1.0,
+    }
+    drawn = ("usual", "--fleet", fleet, "--pods", "40", "--seeds", "1")
+    assert "GPU models that the pods of a job" in simulate(run, *drawn, "--job-pods", "4")[1]
+    assert "GPU models that the pods of a job" not in simulate(run, *drawn)[1]
+
+
 def test_a_run_that_mostly_fills_the_fleet_is_said(run: Run, tmp_path: Path) -> None:
     """Of 80 GPUs 0.85 are asked for at a time, by pods of 2.2 on average: 32.4 of 100 pods."""
     file = tmp_path / "ten.yaml"

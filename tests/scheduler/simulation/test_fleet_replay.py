@@ -19,6 +19,7 @@ from scheduler.simulation.fleet_replay import (
     Placed,
     Placement,
     ReplayNode,
+    ReplayPod,
     ReplaySetup,
     Summary,
     replay,
@@ -53,6 +54,11 @@ def played(
 
 def waits(*placed: Placed) -> list[float]:
     return [each.wait_seconds for each in placed]
+
+
+def pod(gpus: int) -> ReplayPod:
+    """One of no job."""
+    return ReplayPod(wish=gpu_request(gpus))
 
 
 def ask(name: str, gpus: int) -> PodRequest:
@@ -100,8 +106,8 @@ def test_a_pod_over_which_the_device_plugin_fails_is_lost_and_takes_nothing(
 def test_a_lost_pod_is_not_counted_where_it_was_lost(pairs: NodeKind) -> None:
     seen = []
 
-    def watching(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
-        del wish, chance
+    def watching(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:
+        del pod, chance
         seen.append(nodes[0].view())
         return Placement(node=nodes[0])
 
@@ -150,8 +156,8 @@ def test_a_pod_that_ended_is_free_again_though_its_agent_did_not_say_so(pairs: N
 def test_what_an_agent_sees_is_told_after_the_lag_and_no_sooner(pairs: NodeKind) -> None:
     seen = []
 
-    def watching(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
-        del wish, chance
+    def watching(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:
+        del pod, chance
         seen.append(nodes[0].view().free)
         return Placement(node=nodes[0])
 
@@ -166,9 +172,9 @@ def highest(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:
     return 1 << free.bit_length() - 1
 
 
-def first_of(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
+def first_of(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:
     """Takes the first node."""
-    del wish, chance
+    del pod, chance
     return Placement(node=nodes[0])
 
 
@@ -178,13 +184,13 @@ def test_spread_takes_the_emptiest_node_and_pack_the_fullest(pairs: NodeKind) ->
         ReplayNode("empty", pairs),
         bound(pairs, ("q", 0b111)),
     ]
-    assert choosers.spread(nodes, gpu_request(1), seeded()).node is nodes[1]
-    assert choosers.pack(nodes, gpu_request(1), seeded()).node is nodes[2]
+    assert choosers.spread(nodes, pod(1), seeded()).node is nodes[1]
+    assert choosers.pack(nodes, pod(1), seeded()).node is nodes[2]
 
 
 def test_lots_are_drawn_among_equal_nodes(pairs: NodeKind) -> None:
     nodes = [ReplayNode(name, pairs) for name in "abc"]
-    drawn = {choosers.pack(nodes, gpu_request(1), seeded(seed)).node.name for seed in range(20)}
+    drawn = {choosers.pack(nodes, pod(1), seeded(seed)).node.name for seed in range(20)}
     assert drawn == set("abc")
 
 
@@ -195,8 +201,8 @@ def test_ours_takes_a_pair_where_the_fullest_node_has_none(
     whole = bound(pairs, ("q", 0b11110000))
     for node in (broken, whole):
         node.report(node.sets())
-    assert choosers.pack([broken, whole], gpu_request(2), seeded()).node is broken
-    assert choosers.ranked(tables)([broken, whole], gpu_request(2), seeded()).node is whole
+    assert choosers.pack([broken, whole], pod(2), seeded()).node is broken
+    assert choosers.ranked(tables)([broken, whole], pod(2), seeded()).node is whole
 
 
 def test_ours_goes_by_what_it_believes(tables: ScoreTables, pairs: NodeKind) -> None:
@@ -204,7 +210,7 @@ def test_ours_goes_by_what_it_believes(tables: ScoreTables, pairs: NodeKind) -> 
     wrong = bound(pairs, ("p", 0b11111100), ("q", 0b1))
     right = bound(pairs, ("r", 0b11110000))
     right.report(right.sets())
-    assert choosers.ranked(tables)([wrong, right], gpu_request(1), seeded()).node is wrong
+    assert choosers.ranked(tables)([wrong, right], pod(1), seeded()).node is wrong
 
 
 @pytest.mark.parametrize(
@@ -218,7 +224,7 @@ def test_ours_goes_by_what_it_believes(tables: ScoreTables, pairs: NodeKind) -> 
 def test_foresight_has_the_aims_of_ours(pairs: NodeKind, best: int, other: int) -> None:
     """The lowest free GPUs are handed out; these have some already."""
     nodes = [bound(pairs, ("p", taken)) for taken in (other, best)]
-    choice = choosers.foreseeing(lowest)(nodes, gpu_request(2), seeded())
+    choice = choosers.foreseeing(lowest)(nodes, pod(2), seeded())
     assert choice.node is nodes[1]
     assert choice.chosen == lowest(pairs, nodes[1].free, gpu_request(2), seeded())
 

@@ -107,9 +107,9 @@ def test_the_same_seed_draws_the_same_pods() -> None:
 
 
 @pytest.mark.parametrize("sizes", [USUAL, PUBLISHED])
-@pytest.mark.parametrize("together", [1, 8])
-def test_drawn_pods_ask_for_the_load(sizes: dict[int, float], together: int) -> None:
-    found = pods(Mix(sizes=sizes, load=0.7, pods=20_000, mean_seconds=60, together=together))
+@pytest.mark.parametrize("job_pods", [1, 8])
+def test_drawn_pods_ask_for_the_load(sizes: dict[int, float], job_pods: int) -> None:
+    found = pods(Mix(sizes=sizes, load=0.7, pods=20_000, mean_seconds=60, job_pods=job_pods))
     asked = sum(each.wish.gpus * each.lasts_seconds for each in found)
     assert asked / (512 * found[-1].at_seconds) == pytest.approx(0.7, rel=0.05)
 
@@ -119,10 +119,20 @@ def test_sizes_are_drawn_by_their_shares() -> None:
     assert found[1] / found[4] == pytest.approx(3, rel=0.05)
 
 
-def test_pods_that_come_together_come_at_one_moment_and_are_alike() -> None:
-    first, second, third = pods(Mix(pods=3, together=2))
+def test_pods_of_a_job_come_at_one_moment_and_are_alike() -> None:
+    first, second, third = pods(Mix(pods=3, job_pods=2))
     assert (first.at_seconds, first.wish) == (second.at_seconds, second.wish)
     assert third.at_seconds > second.at_seconds
+    assert first.job == second.job not in (third.job, None)
+
+
+def test_pods_on_their_own_are_of_no_job() -> None:
+    assert {each.job for each in pods(Mix(pods=3))} == {None}
+
+
+def test_pods_of_a_file_with_the_same_text_are_of_one_job() -> None:
+    found = read_arrivals(f"{HEADER},job\n0,1,1,a\n1,1,1,\n2,1,1,b\n3,1,1,a\n", "pods.csv")
+    assert [each.job for each in found] == ["a", None, "b", "a"]
 
 
 def test_a_mix_knows_how_many_lives_of_a_pod_it_lasts() -> None:
