@@ -38,10 +38,16 @@ TRAYS = tuple(
 )
 """Three NVL72 racks, of each three trays of four GPUs."""
 RACKS = {"nodeSelector": {"example.com/rack": "yes"}}
+HALL = "example.com/hall"
 NODES = tuple(
-    Written(name=f"node-{number}", machine="hgx-h100", labels={FLAVOR: flavor})
+    Written(name=f"node-{number}", machine="hgx-h100", labels={FLAVOR: flavor, HALL: "yes"})
     for number, flavor in enumerate(("spot", "spot", "reserved", "reserved"))
 )
+MESHES = tuple(
+    Written(name=f"mesh-{number}", machine="dgx1-v100", labels={HALL: "yes"}) for number in range(4)
+)
+"""In one hall with those, and slower."""
+IN_HALL = {"nodeSelector": {HALL: "yes"}}
 
 ADMISSION, TOPOLOGY = "kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"
 
@@ -53,8 +59,8 @@ def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
     with Stage.running(tmp_path_factory.mktemp("stage"), request.param) as made:
-        gpu_fleet.add_nodes(made.plane, (*NODES, *TRAYS))
-        gpu_fleet.tell_states(made.plane, (*NODES, *TRAYS))
+        gpu_fleet.add_nodes(made.plane, (*NODES, *MESHES, *TRAYS))
+        gpu_fleet.tell_states(made.plane, (*NODES, *MESHES, *TRAYS))
         yield made
 
 
@@ -165,6 +171,28 @@ def test_the_pods_of_a_job_set_gather_in_one_nvlink_clique(
 
     assert len(set(nodes)) == 3
     assert len({node.rpartition("-")[0] for node in nodes}) == 1
+
+
+@pytest.mark.usefixtures("front")
+def test_the_pods_of_a_job_stay_on_the_product_of_its_first_pod_when_faster_nodes_come_free(
+    stage: Stage, helper: Extender
+) -> None:
+    """A pod of no job takes one of the four faster nodes, which are free by then."""
+    others = {node.name: stage.add_pod(8, spec={"nodeName": node.name}) for node in NODES}
+    for node, pod in others.items():
+        until(partial(knows, helper, node, pod))
+    nodes = []
+    for job in range(4):
+        pod = stage.add_pod(8, spec=IN_HALL, **of_job_set("wide", job))
+        nodes.append(stage.placed(pod))
+        until(partial(knows, helper, nodes[-1], pod))
+        for other in others.values() if job == 0 else ():
+            stage.remove_pod(other)
+        until(lambda: not any(knows(helper, *other) for other in others.items()))
+    alone = stage.placed(stage.add_pod(8, spec=IN_HALL))
+
+    assert sorted(nodes) == [node.name for node in MESHES]
+    assert alone in others
 
 
 def knows(helper: Extender, node: str, pod: str) -> bool:
