@@ -81,11 +81,6 @@ class PlacementOutcome:
         likely = max(self.sets, key=lambda group: (self.sets[group], -group), default=LOST)
         object.__setattr__(self, "likely", likely)
 
-    @property
-    def lost(self) -> float:
-        """Odds that the node refuses the pod, or that the device plugin crashes over it."""
-        return float(self.sets.get(LOST, 0))
-
 
 GIVEN_UP = PlacementOutcome(sets={}, reported={}, given_up=True)
 _NO_SETS = PlacementOutcome(sets={}, reported={})

@@ -167,7 +167,7 @@ def _answer(
         return answer
     return msgspec.structs.replace(
         answer,
-        sets=_chances(outcome.sets),
+        sets=chances(outcome.sets)[:_SETS_SHOWN],
         gbps=outcome.gbps,
         ideal_gbps=table.ideal(wish) if table else None,
         kept=outcome.kept,
@@ -221,8 +221,7 @@ def _best_gbps(verdict: RankedNode, tables: ScoreTables, wish: GpuRequest) -> fl
     return None if table is None else table.ideal(wish)
 
 
-def _chances(sets: Odds) -> tuple[Chance, ...]:
+def chances(sets: Odds) -> tuple[Chance, ...]:
+    """Sets with their odds, likeliest first; of equals that with the lowest GPUs."""
     likeliest = sorted(sets.items(), key=lambda set_odds: (-set_odds[1], set_odds[0]))
-    return tuple(
-        Chance(gpus=members(mask), odds=float(odds)) for mask, odds in likeliest[:_SETS_SHOWN]
-    )
+    return tuple(Chance(gpus=members(mask), odds=float(odds)) for mask, odds in likeliest)

@@ -11,7 +11,6 @@ from typing import Protocol
 import msgspec
 
 from api.gpu_request import GpuRequest
-from placement.best_effort import Odds
 from placement.masks import members, union
 from placement.score_table import PlacementOutcome
 from scheduler.pod_request import PodRequest
@@ -57,25 +56,14 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Sorts pods as they were bound."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedGpus:
-    """The prediction for a pod that the state does not name yet, or not all GPUs of it."""
-
-    free: int
-    """Mask of the GPUs that it chooses from."""
-    sets: Odds
-    reported: Odds
-    """Sets that the state will name: without the GPUs that only ended init containers have."""
-
-
 class FreeGpus(msgspec.Struct, frozen=True, kw_only=True):
     """The node now."""
 
     free: int
     sure: bool
     """The masks agree with the number of GPUs that the bound pods ask for."""
-    expected: Mapping[str, ExpectedGpus]
-    """UID of each pod that was bound since the state to its prediction."""
+    expected: Mapping[str, PlacementOutcome]
+    """UID of each pod of which the state does not name all GPUs yet to its prediction."""
 
 
 def reckon(
@@ -93,7 +81,7 @@ def reckon(
     """
     free = state.ok & (~state.used | _released(state, ended))
     sure = True
-    expected: dict[str, ExpectedGpus] = {}
+    expected: dict[str, PlacementOutcome] = {}
     for pod in sorted(bound, key=lambda pod: pod.order):
         wish = pod.ask.wish
         named = state.pods.get(pod.key)
@@ -105,9 +93,7 @@ def reckon(
             before = free | (named or 0)
             outcome = table.known(before, wish) if table else None  # after it was worked out above
             if outcome is not None:
-                expected[pod.ask.uid] = ExpectedGpus(
-                    free=before, sets=outcome.sets, reported=outcome.reported
-                )
+                expected[pod.ask.uid] = outcome
         free &= ~taken
         sure = sure and taken.bit_count() == wish.gpus
     return FreeGpus(free=free, sure=sure, expected=expected)

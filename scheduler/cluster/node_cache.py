@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kube.api import Object
-from scheduler.cluster.free_gpus import ExpectedGpus, ReportedState
+from placement.score_table import PlacementOutcome
+from scheduler.cluster.free_gpus import Bound, ReportedState
 from scheduler.cluster.job_nodes import JobNodes
 from scheduler.cluster.node_record import NodeRecord, TableLookup, bound
 from scheduler.cluster.node_views import NoView, View
@@ -30,18 +31,6 @@ class CacheSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundPod:
-    """A pod with GPUs on a node, for people."""
-
-    namespace: str
-    name: str
-    gpus: int | None
-    """Mask of its GPUs in the state; None where the state does not name the pod yet."""
-    expected: ExpectedGpus | None
-    """Prediction, as long as the state does not name the pod; None without one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CachedNode:
     """All that is known of a node, for people."""
 
@@ -51,8 +40,10 @@ class CachedNode:
     state: ReportedState | None
     heard_seconds: float | None
     """Seconds since the last change of its Lease."""
-    pods: tuple[BoundPod, ...]
+    pods: tuple[Bound, ...]
     """Pods that are bound to the node, in the order of binding."""
+    expected: Mapping[str, PlacementOutcome]
+    """UID to prediction, of pods that the state does not name yet."""
 
 
 class NodeCache:
@@ -123,7 +114,8 @@ class NodeCache:
                 gen=record.gen or None,
                 state=state if isinstance(state, ReportedState) else None,
                 heard_seconds=None if lease is None else self._clock() - lease.changed_at,
-                pods=_pods(record),
+                pods=tuple(sorted(record.bound.values(), key=lambda pod: pod.order)),
+                expected=record.expected,
             )
 
     # what watches report
@@ -245,16 +237,3 @@ class _Views(dict[str, View]):
 
     def __missing__(self, _: str) -> NoView:
         return NoView.UNKNOWN_NODE
-
-
-def _pods(node: NodeRecord) -> tuple[BoundPod, ...]:
-    named = node.state.pods if isinstance(node.state, ReportedState) else {}
-    return tuple(
-        BoundPod(
-            namespace=pod.ask.namespace,
-            name=pod.ask.name,
-            gpus=named.get(pod.key),
-            expected=node.expected.get(pod.ask.uid),
-        )
-        for pod in sorted(node.bound.values(), key=lambda pod: pod.order)
-    )

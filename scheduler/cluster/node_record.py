@@ -15,7 +15,8 @@ from base.errors import BadInput
 from kube.api import Object
 from kube.lease import ObservedLease, observe
 from kube.objects.typed_object import Metadata
-from scheduler.cluster.free_gpus import Bound, ExpectedGpus, LikelySets, ReportedState, reckon
+from placement.score_table import PlacementOutcome
+from scheduler.cluster.free_gpus import Bound, LikelySets, ReportedState, reckon
 from scheduler.cluster.node_views import NoView, ScoringView, product_name
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.pod_request import PodRequest
@@ -84,7 +85,7 @@ class NodeRecord:
         """UID to pod."""
         self.finished: dict[str, str] = {}
         """UID to key of pods that ended and are still there."""
-        self.expected: Mapping[str, ExpectedGpus] = {}
+        self.expected: Mapping[str, PlacementOutcome] = {}
         """UID to prediction, of pods that the state does not name yet."""
         self.view: ScoringView | NoView = NoView.UNKNOWN_NODE
         """The node's view while its agent renews its Lease; a reason if it cannot be scored."""
@@ -222,7 +223,6 @@ class NodeRecord:
             gen=self.gen,
             predicted=expected.reported if expected else {},
             actual=state.pods[pod.key],
-            free_before=expected.free if expected else 0,
         )
 
 

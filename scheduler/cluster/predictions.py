@@ -46,8 +46,6 @@ class PredictionCheck:
     the watch reports the binding."""
     actual: int
     """Mask of all GPUs of the pod."""
-    free_before: int
-    """Mask of the GPUs that the prediction took for free."""
 
     @property
     def chance(self) -> float | None:

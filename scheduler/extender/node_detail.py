@@ -6,10 +6,10 @@ from __future__ import annotations
 import msgspec
 
 from placement.masks import members
-from scheduler.cluster.free_gpus import ExpectedGpus
-from scheduler.cluster.node_cache import BoundPod, CachedNode
+from scheduler.cluster.free_gpus import Bound
+from scheduler.cluster.node_cache import CachedNode
 from scheduler.cluster.node_views import NoView
-from scheduler.score_explanation import REASONS, Chance
+from scheduler.score_explanation import REASONS, Chance, chances
 
 
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,20 +67,15 @@ def described(node: str, detail: CachedNode) -> NodeDetail:
         used=None if state is None else members(state.used),
         seq=None if state is None else state.seq,
         heard_seconds=detail.heard_seconds,
-        pods=tuple(map(_pod, detail.pods)),
+        pods=tuple(_pod(pod, detail) for pod in detail.pods),
     )
 
 
-def _pod(pod: BoundPod) -> PodOnNode:
+def _pod(pod: Bound, detail: CachedNode) -> PodOnNode:
+    named = None if detail.state is None else detail.state.pods.get(pod.key)
+    expected = detail.expected.get(pod.ask.uid)
     return PodOnNode(
-        pod=f"{pod.namespace}/{pod.name}",
-        gpus=None if pod.gpus is None else members(pod.gpus),
-        expected=_chances(pod.expected),
+        pod=f"{pod.ask.namespace}/{pod.ask.name}",
+        gpus=None if named is None else members(named),
+        expected=() if expected is None else chances(expected.sets),
     )
-
-
-def _chances(expected: ExpectedGpus | None) -> tuple[Chance, ...]:
-    if expected is None:
-        return ()
-    likeliest = sorted(expected.sets.items(), key=lambda set_odds: (-set_odds[1], set_odds[0]))
-    return tuple(Chance(gpus=members(mask), odds=float(odds)) for mask, odds in likeliest)

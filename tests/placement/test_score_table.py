@@ -215,7 +215,7 @@ def test_a_node_that_may_refuse_the_pod_comes_after_one_that_does_not() -> None:
     refuses = ScoreTable(replace(drawn(2, {(0, 1): 300}), numa=(0, 1)), strict)
     takes = ScoreTable(drawn(2, {}), strict)
     outcome = refuses.outcome(0b11, gpu_request(2))
-    assert (outcome.taken, outcome.lost) == (0, 1)
+    assert (outcome.taken, dict(outcome.sets)) == (0, {LOST: Fraction(1)})
     assert weighed(takes, 0b11, gpu_request(2)) > NOTHING
 
 
@@ -226,8 +226,8 @@ def test_odds_of_a_crash_weigh_more_than_speed_and_links() -> None:
     fast, safe = ScoreTable(may_crash), ScoreTable(drawn(5, {}))
     asked = gpu_request(3, link=Link.NVLINK)
     outcome = fast.outcome(0b11111, asked)
-    assert 0 < outcome.lost < 0.5
-    assert outcome.linked == 1 - outcome.lost
+    assert 0 < outcome.sets[LOST] < 0.5
+    assert outcome.linked == 1 - float(outcome.sets[LOST])
     assert outcome.gbps > safe.outcome(0b11111, asked).gbps
     assert outcome.taken < safe.outcome(0b11111, asked).taken
 
@@ -374,7 +374,7 @@ def test_where_as_much_is_kept_the_faster_set_is_not_ranked_lower(shape: Shape, 
     alike: dict[float, list[tuple[float, Aims]]] = {}
     for free in range(1, 1 << shape.n):
         outcome = table.outcome(free, gpu_request(size))
-        if outcome.sets and not outcome.lost:
+        if outcome.sets and LOST not in outcome.sets:
             kept = round(table.linked_worth(free) - outcome.kept, 6)
             found = outcome.gbps, weighed(table, free, gpu_request(size))
             alike.setdefault(kept, []).append(found)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from api.gpu_request import ContainerRequest, GpuRequest, gpu_request
 from placement.kubelet_model import Policies, TopologyManager
-from placement.score_table import ScoreTable
+from placement.score_table import PlacementOutcome, ScoreTable
 from scheduler.cluster.free_gpus import (
     Bound,
-    ExpectedGpus,
     FreeGpus,
     LikelySets,
     ReportedState,
@@ -82,7 +81,6 @@ def test_a_pod_that_is_named_with_one_of_its_containers_takes_the_rest_too() -> 
     found = reckoned(state({"a": 0b1}), bound("a", 1, 2))
 
     assert (found.free, found.sure) == (0b11111000, True)
-    assert found.expected["a"].free == ALL
     assert set(found.expected["a"].sets) == {0b111}
 
 
@@ -102,7 +100,6 @@ def test_a_new_pod_takes_the_set_that_it_will_probably_get() -> None:
 
     assert (found.free, found.sure) == (0b11110000, True)
     assert found.expected["new"].sets == {0b1100: 1}
-    assert found.expected["new"].free == 0b11111100
 
 
 def test_new_pods_choose_in_the_order_of_their_binding() -> None:
@@ -161,7 +158,7 @@ def test_a_prediction_chooses_from_what_earlier_ones_left() -> None:
     found = reckoned(state(), bound("a", 2, at="1"), bound("b", 4, at="2"), bound("c", 4, at="3"))
 
     sets = {0b11000000: Fraction(1)}
-    assert found.expected["c"] == ExpectedGpus(free=0b11000000, sets=sets, reported=sets)
+    assert found.expected["c"] == PlacementOutcome(sets=sets, reported=sets, taken=100)
     assert not found.sure
 
 

@@ -368,10 +368,11 @@ def test_pods_told_at_once_are_taken_in_the_order_of_their_binding() -> None:
     detail = fleet.cache.detail("a")
 
     assert detail is not None
-    assert [(each.name, each.expected and set(each.expected.sets)) for each in detail.pods] == [
-        ("early", {0b1111}),
-        ("late", {0b10000}),
-    ]
+    assert [each.ask.name for each in detail.pods] == ["early", "late"]
+    assert {uid: set(expected.sets) for uid, expected in detail.expected.items()} == {
+        "uid-early": {0b1111},
+        "uid-late": {0b10000},
+    }
 
 
 def test_a_class_that_has_no_table_makes_the_node_unsure_and_no_more() -> None:
@@ -415,7 +416,7 @@ def test_a_pod_that_shows_up_is_told_with_what_was_predicted() -> None:
     (landing,) = fleet.landed
     assert (landing.node, landing.gen, landing.ask) == ("a", gen(), pod("p", 2))
     assert (landing.actual, landing.predicted) == (0b11000, {0b110: Fraction(1)})
-    assert (landing.free_before, landing.chance) == (0b11111110, 0)
+    assert landing.chance == 0
 
 
 def test_a_pod_shows_up_once() -> None:
@@ -439,7 +440,7 @@ def test_a_pod_shows_up_when_all_of_its_containers_have_their_gpus() -> None:
     fleet.says(pods={"p": 0b111}, seq=2)
 
     (landing,) = fleet.landed
-    assert (landing.actual, landing.free_before, landing.chance) == (0b111, 0b11111111, 1)
+    assert (landing.actual, landing.chance) == (0b111, 1)
 
 
 def test_what_was_there_from_the_start_did_not_show_up() -> None:
@@ -483,7 +484,7 @@ def test_a_prediction_does_not_outlive_the_view_that_it_was_made_for() -> None:
 
     detail = fleet.cache.detail("a")
     assert detail is not None
-    assert detail.pods[0].expected is None
+    assert detail.expected == {}
 
 
 def test_who_hears_of_a_landing_may_look_at_the_fleet() -> None:
@@ -537,10 +538,8 @@ def test_a_node_can_be_looked_at() -> None:
     assert detail.state is not None
     assert (detail.gen, detail.state.seq, detail.heard_seconds) == (gen(), 7, 5)
     assert detail.state.pods == {state_annotation.pod_key("default", "p"): 0b11}
-    assert [(each.name, each.gpus, each.expected is None) for each in detail.pods] == [
-        ("p", 0b11, True),
-        ("q", None, False),
-    ]
+    assert [each.ask.name for each in detail.pods] == ["p", "q"]
+    assert set(detail.expected) == {"uid-q"}
 
 
 def test_the_real_tables_fit() -> None:
@@ -554,8 +553,7 @@ def test_the_real_tables_fit() -> None:
     assert isinstance(view, ScoringView | NoView)
     detail = cache.detail("a")
     assert detail is not None
-    assert detail.pods[0].expected is not None
-    assert set(detail.pods[0].expected.sets) == {0b11}
+    assert set(detail.expected["uid-p"].sets) == {0b11}
 
 
 _NODES = st.sampled_from(["a", "b"])

@@ -33,7 +33,6 @@ def landing(name: str = "p", uid: str = "uid-p") -> PredictionCheck:
         gen="0" * 10,
         predicted={},
         actual=0b10010,
-        free_before=0xFF,
     )
 
 

@@ -37,7 +37,6 @@ def landing(actual: int, wish: GpuRequest, predicted: Odds | None = None) -> Pre
         gen="0" * 10,
         predicted={} if predicted is None else predicted,
         actual=actual,
-        free_before=ALL,
     )
 
 

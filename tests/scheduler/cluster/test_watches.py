@@ -172,7 +172,7 @@ def test_pods_without_gpus_are_not_even_read(
 
     detail = stage.cache.detail("a")
     assert detail is not None
-    assert [each.name for each in detail.pods] == ["last"]
+    assert [each.ask.name for each in detail.pods] == ["last"]
 
 
 def test_pods_that_are_there_from_the_start_count_in_the_order_of_their_binding(
@@ -189,7 +189,7 @@ def test_pods_that_are_there_from_the_start_count_in_the_order_of_their_binding(
 
     detail = stage.cache.detail("a")
     assert detail is not None
-    assert [each.name for each in detail.pods] == ["second-by-name", "first-by-name"]
+    assert [each.ask.name for each in detail.pods] == ["second-by-name", "first-by-name"]
 
 
 def test_init_containers_count(stage: Stage) -> None:

@@ -204,7 +204,6 @@ def landed(
         gen=tables.add(annotation),
         predicted=predicted,
         actual=actual,
-        free_before=0xFF,
     )
     PredictionResults(tables, metrics, told.append).take(landing)
     return metrics, told
@@ -259,9 +258,7 @@ def test_what_a_pod_got_is_logged_with_what_was_predicted(
 def test_of_a_class_that_is_not_known_any_more_only_the_odds_are_counted() -> None:
     metrics, told = ExtenderMetrics("1.0"), list[PredictionCheck]()
     ask = PodRequest(namespace="n", name="p", uid="u", wish=gpu_request(2, link=Link.NVLINK))
-    landing = PredictionCheck(
-        ask=ask, node="a", gen="gone", predicted=SURE, actual=0b110, free_before=0xFF
-    )
+    landing = PredictionCheck(ask=ask, node="a", gen="gone", predicted=SURE, actual=0b110)
     PredictionResults(ScoreTables(), metrics, told.append).take(landing)
     assert {name: value for name, value in counters(metrics).items() if value} == {
         "predictions_total,miss": 1
