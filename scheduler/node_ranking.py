@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest
 from placement.class_tables import ScoreTables
-from placement.score_table import MOST_GPUS, PlacementOutcome, ScoreTable
+from placement.score_table import MOST_GPUS, PlacementOutcome
 from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView, View
 from scheduler.known_scores import KnownScores, ScoreQuestion
-from scheduler.placement_aims import Aims, ProductOrder, node_aims, product_aims
+from scheduler.placement_aims import Aims, FindTable, ProductOrder, node_aims, product_aims
 from scheduler.pod_request import PodRequest
 from scheduler.rank_levels import NEUTRAL, ranks
 
@@ -23,20 +24,6 @@ _NO_CLIQUES: Final[frozenset[str]] = frozenset()
 
 class OutcomeUnknown(Exception):  # no error: the caller, who wants known outcomes only, calls again
     """An outcome that is needed is not computed yet."""
-
-
-class _TablesOfCall:
-    """The score tables as one call sees them: each is looked up once, and stays the same."""
-
-    def __init__(self, tables: ScoreTables) -> None:
-        self._tables = tables
-        self._found: dict[str, ScoreTable | None] = {}
-
-    def find(self, gen: str) -> ScoreTable | None:
-        """See :meth:`ScoreTables.find`."""
-        if gen not in self._found:
-            self._found[gen] = self._tables.find(gen)
-        return self._found[gen]
 
 
 class RankedNode(NamedTuple):
@@ -75,9 +62,9 @@ class NodeRanker:
         """Verdicts in the order of ``nodes``; the same for the same fleet."""
         views = self._fleet.views(nodes)
         distinct = Counter(views)
-        tables = _TablesOfCall(self._tables)
-        question = self._question(ask, distinct, tables)
-        outcomes = self._outcomes(ask.wish, distinct, tables, only_known=False)
+        find = cache(self._tables.find)  # in one call the table of a class stays the same
+        question = self._question(ask, distinct, find)
+        outcomes = self._outcomes(ask.wish, distinct, find, only_known=False)
         aims = self._aims(question, distinct, outcomes)
         levels = map(_level, distinct, outcomes, ranks(aims))
         judged = dict(zip(distinct, zip(outcomes, aims, levels, strict=True), strict=True))
@@ -93,9 +80,9 @@ class NodeRanker:
         """
         views = self._fleet.views(nodes)
         distinct = Counter(views)
-        tables = _TablesOfCall(self._tables)
-        question = self._question(ask, distinct, tables)
-        score_of, unsettled = self._scores(question, distinct, tables, only_known=only_known)
+        find = cache(self._tables.find)  # in one call the table of a class stays the same
+        question = self._question(ask, distinct, find)
+        score_of, unsettled = self._scores(question, distinct, find, only_known=only_known)
         scores = list(map(score_of.__getitem__, distinct))
         rank_of = dict(zip(distinct, ranks(scores), strict=True))
         unseen: Counter[NoView | NoOutcome] = Counter()
@@ -111,7 +98,7 @@ class NodeRanker:
         self,
         question: ScoreQuestion,
         views: Mapping[View, int],
-        tables: _TablesOfCall,
+        find: FindTable,
         *,
         only_known: bool,
     ) -> tuple[Mapping[View, Aims | None], Mapping[View, PlacementOutcome | None]]:
@@ -121,7 +108,7 @@ class NodeRanker:
         if known.keys() >= views.keys():
             return known, {}
         new = [view for view in views if view not in known]
-        outcomes = self._outcomes(question.wish, new, tables, only_known=only_known)
+        outcomes = self._outcomes(question.wish, new, find, only_known=only_known)
         new_scores = dict(zip(new, self._aims(question, new, outcomes), strict=True))
         unsettled = {
             view: outcome
@@ -134,11 +121,11 @@ class NodeRanker:
         return scores, unsettled
 
     def _question(
-        self, ask: PodRequest, views: Mapping[View, int], tables: _TablesOfCall
+        self, ask: PodRequest, views: Mapping[View, int], find: FindTable
     ) -> ScoreQuestion:
         """Everything that the scores of these views depend on, except the views themselves."""
         job_product, cliques = self._job(ask)
-        aims = product_aims(ask.wish, views, tables, self._order, job_product)
+        aims = product_aims(ask.wish, views, find, self._order, job_product)
         return ScoreQuestion(ask.wish, frozenset(aims.items()), cliques)
 
     def _aims(
@@ -167,7 +154,7 @@ class NodeRanker:
         self,
         wish: GpuRequest,
         views: Iterable[View],
-        tables: _TablesOfCall,
+        find: FindTable,
         *,
         only_known: bool,
     ) -> list[PlacementOutcome | None]:
@@ -185,7 +172,7 @@ class NodeRanker:
             of_class = by_class.setdefault(view.gen, {})
             free = view.free
             if free not in of_class:
-                table = tables.find(view.gen)
+                table = find(view.gen)
                 outcome = table.kept(free, wish) if table else None
                 if table and outcome is None and at_once and table.fits_a_request(wish):
                     if only_known:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest, gpu_request
-from placement.score_table import PlacementOutcome
+from placement.score_table import PlacementOutcome, ScoreTable
 from scheduler.cluster.node_views import ScoringView, View
 
 KEPT_WHOLE, KEPT_OF_MANY, MANY_WHOLE = 2, 1, 9
@@ -75,24 +75,14 @@ class ProductAims(NamedTuple):
     """Whether the pod's job runs on it."""
 
 
-class BestSpeeds(Protocol):
-    """The score table of one class, as far as it is used here."""
-
-    def known_best_speed(self, wish: GpuRequest) -> int | None:
-        """The best that the class has, in hundredths of a GB/s; None where it is not known yet."""
-
-
-class Tables(Protocol):
-    """The tables of all classes."""
-
-    def find(self, gen: str) -> BestSpeeds | None:
-        """The score table of one class; None where there is none."""
+FindTable = Callable[[str], ScoreTable | None]
+"""Score table of a topology class; None where there is none."""
 
 
 def product_aims(
     wish: GpuRequest,
     candidates: Mapping[View, int],
-    tables: Tables,
+    find: FindTable,
     order: ProductOrder,
     job_product: str | None,
 ) -> dict[str, ProductAims]:
@@ -106,12 +96,12 @@ def product_aims(
             node_gpus[view.product] = max(node_gpus[view.product], view.ok.bit_count())
             if is_whole(view):
                 whole[view.product] += count
-    bests = {name: _best(gens, wish, tables) for name, gens in classes.items()}
+    bests = {name: _best(gens, wish, find) for name, gens in classes.items()}
     gains = len(set(bests.values())) > 1
     if (gains and order is not ProductOrder.CHEAPEST) or len(classes) < 2:
         places = dict.fromkeys(classes, 0)
     else:
-        places = _places(classes, tables)
+        places = _places(classes, find)
     keeps = gains and order is ProductOrder.FASTEST
 
     def kept(name: str) -> int:
@@ -167,16 +157,16 @@ def is_whole(view: ScoringView) -> bool:
     return view.ok > 0 and not view.ok & ~view.free
 
 
-def _best(gens: set[str], wish: GpuRequest, tables: Tables) -> int:
+def _best(gens: set[str], wish: GpuRequest, find: FindTable) -> int:
     """The best that any of these classes is known to have."""
-    found = [table.known_best_speed(wish) for gen in gens if (table := tables.find(gen))]
+    found = [table.known_best_speed(wish) for gen in gens if (table := find(gen))]
     return max((speed for speed in found if speed is not None), default=0)
 
 
-def _places(classes: Mapping[str, set[str]], tables: Tables) -> dict[str, int]:
+def _places(classes: Mapping[str, set[str]], find: FindTable) -> dict[str, int]:
     """Product to its place, the fastest first: by the mean over the sizes that fit on a node."""
     by_size = [
-        {name: _best(gens, wish, tables) for name, gens in classes.items()} for wish in _COMPARED
+        {name: _best(gens, wish, find) for name, gens in classes.items()} for wish in _COMPARED
     ]
     means = {
         name: _mean([(speeds[name], max(speeds.values())) for speeds in by_size])
