@@ -151,7 +151,6 @@ def _answer(
     reason = unscored(view, outcome, wish, tables)
     if isinstance(view, NoView):
         return NodeAnswer(node=verdict.node, rank=verdict.rank, why=REASONS[view], reason=view)
-    table = tables.find(view.gen)
     answer = NodeAnswer(
         node=verdict.node,
         rank=verdict.rank,
@@ -169,7 +168,7 @@ def _answer(
         answer,
         sets=chances(outcome.sets)[:_SETS_SHOWN],
         gbps=outcome.gbps,
-        ideal_gbps=table.ideal(wish) if table else None,
+        ideal_gbps=_best_gbps(verdict, tables, wish),
         kept=outcome.kept,
     )
 

@@ -9,28 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from api.gpu_request import GpuRequest, Link
 from placement.best_effort import Odds
 from placement.masks import subsets
+from placement.score_table import ScoreTable
 from scheduler.pod_request import PodRequest
 
 # 8 GPUs split among 8 containers in 40,320 ways (8!), 16 in 20 trillion
 _MOST_GPUS_TO_SPLIT = 8
-
-
-class SpeedTable(Protocol):
-    """Speeds of sets of GPUs, as a node class's score table has them."""
-
-    def gbps(self, group: int) -> float:
-        """Speed of a set of GPUs."""
-
-    def is_linked(self, group: int) -> bool:
-        """Whether NVLinks alone lead around a set of GPUs."""
-
-    def ideal(self, wish: GpuRequest) -> float:
-        """The best speed that the class has for the slowest container of a pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,23 +43,23 @@ class PredictionCheck:
         return float(self.predicted.get(self.actual, 0)) if self.predicted else None
 
 
-def speed(landing: PredictionCheck, speeds: SpeedTable) -> float | None:
+def speed(landing: PredictionCheck, table: ScoreTable) -> float | None:
     """GB/s of the slowest container's GPUs; None where it is unknown or there is none.
 
     The state does not say which container has which of the pod's GPUs: the best split counts.
     Containers with one GPU have no speed, and take none away.
     """
     splits = _possible(landing)
-    return max((min(map(speeds.gbps, groups)) for groups in splits), default=None)
+    return max((min(map(table.gbps, groups)) for groups in splits), default=None)
 
 
-def is_ideal(landing: PredictionCheck, speeds: SpeedTable) -> bool | None:
+def is_ideal(landing: PredictionCheck, table: ScoreTable) -> bool | None:
     """No set of the node's class is faster; None where there is no speed to compare."""
-    gbps = speed(landing, speeds)
-    return None if gbps is None else gbps >= speeds.ideal(landing.ask.wish)
+    gbps = speed(landing, table)
+    return None if gbps is None else gbps >= table.ideal(landing.ask.wish)
 
 
-def is_unlinked(landing: PredictionCheck, speeds: SpeedTable) -> bool:
+def is_unlinked(landing: PredictionCheck, table: ScoreTable) -> bool:
     """Whether the pod requested GPUs joined by NVLink and surely has others.
 
     One GPU alone is joined to nothing and misses nothing.
@@ -80,7 +67,7 @@ def is_unlinked(landing: PredictionCheck, speeds: SpeedTable) -> bool:
     if landing.ask.wish.link is not Link.NVLINK:
         return False
     splits = [*_possible(landing)]
-    return bool(splits) and not any(all(map(speeds.is_linked, groups)) for groups in splits)
+    return bool(splits) and not any(all(map(table.is_linked, groups)) for groups in splits)
 
 
 def _possible(landing: PredictionCheck) -> Iterator[tuple[int, ...]]:
