@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
@@ -52,8 +51,7 @@ _COMING_SECONDS: Final = SETTLED_SECONDS + 2.0
 """Time after which a pod without a known name has a folder, because it starts, or is gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeResult:
+class ChangeResult(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How a change ended, or why it did not begin."""
 
     outcome: Outcome
@@ -131,7 +129,7 @@ def apply(
     _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
     if not affected:
         result = result_of((), desired.keys())
-        return replace(result, reason="every GPU has the desired layout")
+        return msgspec.structs.replace(result, reason="every GPU has the desired layout")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
     after = planned.after
     records = begin(world, journal, gpus, after, origin=origin, change=change, modes=modes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -51,8 +51,7 @@ class TriedStep:
     """The driver's error; empty if the step succeeded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriedLayout:
+class TriedLayout(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A layout that was tried, with its result."""
 
     name: str
@@ -66,8 +65,7 @@ class TriedLayout:
     """Why the layout was not reached; empty if it was."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedNow:
+class OfferedNow(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The profiles that the driver reports with MIG on."""
 
     profiles: tuple[MigProfile, ...]
@@ -117,10 +115,10 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     why_early = _try_all(world, uuid, edge)
     _put_back(world, before, image)
     record = drive(world, journal, msgspec.structs.replace(record, reason=why_early))
-    result = replace(result_of([record]), reason=record.reason, gpus=())
+    result = msgspec.structs.replace(result_of([record]), reason=record.reason, gpus=())
     if result.outcome is not Outcome.ROLLED_BACK:
         return result
-    return replace(result, problems=_lost_devices(world, uuid, image))
+    return msgspec.structs.replace(result, problems=_lost_devices(world, uuid, image))
 
 
 def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:

@@ -16,41 +16,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Self
 from uuid import uuid4
 
 import msgspec
 
-from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change import ChangeResult
 from actuator.journal import abandon_lock
+from actuator.selftest import OfferedNow, SelftestEvent, TriedLayout
 from actuator.worker_messages import (
+    COLLECT_SECONDS,
     MOST_MESSAGE_BYTES,
     Calling,
-    ChangeRequest,
     Failed,
     Logged,
     Order,
-    SelftestRequest,
-    Tried,
-    UserOnGpu,
     WorkerMessage,
     raised,
 )
 from base.errors import Transient
 from base.process.orphans import OwnProcess
-from discovery.reader.protocol import Start
 from discovery.reader.standard_error import StandardError, exit_text
 
 log = logging.getLogger(__name__)
 
 PROGRAM = Path(__file__).parents[1] / "gpuscape" / "mig_worker.py"
 """Script that the process runs, by its path: an isolated Python may not find gpuscape."""
-
-COLLECT_SECONDS: Final = 5.0
-"""Time for a worker to end after its last message, and for a killed one to be gone."""
 
 _GO_ON: Final = "the journal has what it was doing; gpuscape mig restore goes on from there"
 
@@ -70,25 +63,9 @@ class WorkerHung(Transient):
         self.bus_id = bus_id
 
 
-def run_change(
-    request: ChangeRequest | None,
-    *,
-    source: Start,
-    journal: Path,
-    deadline_seconds: float,
-    users: Sequence[UserOnGpu] = (),
-    change: str = "",
-    give_up: Sequence[str] = (),
-    owner: bool = False,
-    sentinel: RebootSentinel | None = None,
-) -> ChangeResult:
-    """Carry out a change, after ending those that are open; with None only that.
+def run_change(order: Order) -> ChangeResult:
+    """Carry out the order's change, after ending those that are open; without one only that.
 
-    ``source``: as for a device reader. ``users``: device users in addition to the request's, for a
-    change that is open. ``change``: without a request, the id of the change whose result is wanted.
-    ``give_up``: UUIDs of GPUs to take out of open changes. ``owner``: this process is the actuator;
-    without it one that has the journal's folder is in the way. ``sentinel``: the file that asks for
-    a boot of the node, None where no boot may be asked for.
     The deadline is for each GPU: it begins anew when the worker turns to another one. A worker that
     misses it is killed. If it was calling the driver for a GPU, another one goes on without that
     GPU, whose change is stuck. The worker's log lines come
@@ -97,67 +74,37 @@ def run_change(
     DriverMismatch, BadInput, Transient; and Transient where no process can be started. An interrupt
     leaves the worker to end by itself.
     """
-    if request is not None and not request.change:  # two workers carry out one change
-        request = msgspec.structs.replace(request, change=str(uuid4()))
-    hung: tuple[str, ...] = ()
+    if order.request is not None and not order.request.change:  # two workers carry out one change
+        request = msgspec.structs.replace(order.request, change=str(uuid4()))
+        order = msgspec.structs.replace(order, request=request)
     while True:
-        order = Order(
-            start=source,
-            journal=str(journal.absolute()),
-            request=request,
-            users=tuple(users),
-            change=change,
-            give_up=tuple(give_up),
-            hung=hung,
-            owner=owner,
-            sentinel=sentinel,
-            lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
-        )
         try:
             with _Worker(order) as worker:
-                return worker.result(deadline_seconds)
+                return worker.result()
         except WorkerHung as error:
-            if not error.bus_id or error.bus_id in hung:
+            if not error.bus_id or error.bus_id in order.hung:
                 raise
             log.warning("MIG GPU hangs", extra={"bus_id": error.bus_id, "why": str(error)})
-            hung = (*hung, error.bus_id)
+            order = msgspec.structs.replace(order, hung=(*order.hung, error.bus_id))
 
 
-def run_selftest(
-    request: SelftestRequest,
-    on_result: Callable[[Tried], None],
-    *,
-    source: Start,
-    journal: Path,
-    deadline_seconds: float,
-    until: int,
-) -> ChangeResult:
-    """Test one GPU; ``on_result`` gets each result as it comes.
+def run_selftest(order: Order, on_result: Callable[[SelftestEvent], None]) -> ChangeResult:
+    """Carry out the order's self-test; ``on_result`` gets each result as it comes.
 
-    ``until``: a descriptor; as soon as it can be read, or its other end is closed, the layout from
-    before comes back. Raises as :func:`run_change`; in the middle of the test the journal then has
-    a change that goes back.
+    Raises as :func:`run_change`; in the middle of the test the journal then has a change that goes
+    back.
     """
-    order = Order(
-        start=source,
-        journal=str(journal.absolute()),
-        request=None,
-        selftest=request,
-        until=until,
-        users=(),
-        lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
-    )
-    with _Worker(order, (until,)) as worker:
-        return worker.result(deadline_seconds, on_result)
+    with _Worker(order) as worker:
+        return worker.result(on_result)
 
 
 class _Worker:
     """A worker process, used as a context manager."""
 
-    def __init__(self, order: Order, kept: Sequence[int] = ()) -> None:
-        """``kept``: descriptors that the process gets. Raises Transient if it cannot be started."""
+    def __init__(self, order: Order) -> None:
+        """Raises Transient if the process cannot be started."""
         self._error = StandardError()
-        self._journal = Path(order.journal)
+        self._order = order
         self._bus_id = ""
         """GPU for which the worker calls the driver."""
         self._deadline = 0.0
@@ -173,7 +120,7 @@ class _Worker:
                     stderr=self._error.writer,
                     env={},
                     close_fds=True,
-                    pass_fds=kept,
+                    pass_fds=() if order.selftest is None else (order.selftest.until,),
                     start_new_session=True,  # Ctrl-C is for the caller
                 )
         except OSError as error:
@@ -196,34 +143,32 @@ class _Worker:
         self._error.close()
 
     def result(
-        self, seconds: float, on_result: Callable[[Tried], None] | None = None
+        self, on_result: Callable[[SelftestEvent], None] = lambda _event: None
     ) -> ChangeResult:
-        """The result; until then, pass on log lines and tried layouts. ``seconds``: for each GPU.
+        """The result; until then, pass on log lines and tried layouts.
 
         Raises WorkerHung, WorkerDied and what the worker raised.
         """
-        self._deadline = time.monotonic() + seconds
+        self._deadline = time.monotonic() + self._order.deadline_seconds
         for line in self._lines():
             try:
                 message = _MESSAGES.decode(line)
             except msgspec.DecodeError as error:
                 self._collect(0)
                 raise WorkerDied(f"the MIG worker sent nonsense: {error}; {_GO_ON}") from error
-            if isinstance(message, Logged):
-                _log(message)
-                continue
-            if isinstance(message, Calling):
-                self._bus_id = message.bus_id
-                self._deadline = time.monotonic() + seconds
-                continue
-            if isinstance(message, Tried):
-                if on_result is not None:
+            match message:
+                case Logged():
+                    _log(message)
+                case Calling():
+                    self._bus_id = message.bus_id
+                    self._deadline = time.monotonic() + self._order.deadline_seconds
+                case TriedLayout() | OfferedNow():
                     on_result(message)
-                continue
-            self._collect(COLLECT_SECONDS)  # what it gives back at its end may hang as well
-            if isinstance(message, Failed):
-                raise raised(message)
-            return message.result
+                case _:
+                    self._collect(COLLECT_SECONDS)  # what it gives back at its end may hang as well
+                    if isinstance(message, Failed):
+                        raise raised(message)
+                    return message
         self._collect(max(self._deadline - time.monotonic(), COLLECT_SECONDS))
         status = self._process.returncode
         how = "it does not end" if status is None else exit_text(status)
@@ -250,7 +195,7 @@ class _Worker:
         gone = ""
         if self._process.returncode is None:
             gone = f"; process {self._process.pid} hangs in the driver and cannot be ended"
-            abandon_lock(self._journal)
+            abandon_lock(Path(self._order.journal))
         why = f"the MIG worker did not end in time and was killed{gone}; {_GO_ON}"
         raise WorkerHung(why, self._bus_id)
 

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -31,14 +30,13 @@ from actuator.journal_owner import refuse_owned
 from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
 from actuator.restore import restore_layouts
-from actuator.selftest import SelftestEdge, SelftestEvent, TriedLayout, selftest
+from actuator.selftest import SelftestEdge, SelftestEvent, selftest
 from actuator.worker_messages import (
+    COLLECT_SECONDS,
     Calling,
-    Ended,
     Logged,
     Order,
     SelftestRequest,
-    Tried,
     WorkerMessage,
     by_part,
     failed,
@@ -68,15 +66,14 @@ def carry_out(order: Order, on_call: Callable[[str], None] = lambda _bus_id: Non
     with _journal(order) as journal:
         _before_driver(order, journal)
     choose_library(order.start)
-    request = order.request
-    named = order.users + (() if request is None else request.users)
     with _journal(order) as journal:
         start = _without_hung(order, journal)
-        with NvmlWorld(start, by_part(named), on_call) as world:
+        with NvmlWorld(start, by_part(order.users), on_call) as world:
             result = _with_boot(world, journal, order, _ended(world, journal, order))
             if result.refusal is not None:
                 return result
-            return replace(result, problems=_open_access(world, start))
+            problems = _open_access(world, start)
+            return msgspec.structs.replace(result, problems=problems)
 
 
 def _before_driver(order: Order, journal: Journal) -> None:
@@ -167,27 +164,22 @@ def _with_boot(
             drive(world, journal, going_back(record, why))
         desired = () if order.request is None else order.request.desired.keys()
         return result_of(journal.content().of(changes[-1]), desired)
-    return replace(result, boot_seconds=seconds_to_wait(world, waiting, sentinel))
+    seconds = seconds_to_wait(world, waiting, sentinel)
+    return msgspec.structs.replace(result, boot_seconds=seconds)
 
 
 def try_layouts(
-    order: Order, request: SelftestRequest, report: Callable[[Tried], None]
+    order: Order, request: SelftestRequest, report: Callable[[SelftestEvent], None]
 ) -> ChangeResult:
     """Test a GPU; an open change is left as it is. Raises as :func:`carry_out`."""
     choose_library(order.start)
     deadline = time.monotonic() + request.seconds
 
-    def report_event(event: SelftestEvent) -> None:
-        if isinstance(event, TriedLayout):
-            report(Tried(layout=event))
-        else:
-            report(Tried(offered=event))
-
     def is_over() -> bool:
-        stop_requested = order.until is not None and select.select([order.until], [], [], 0)[0]
-        return bool(stop_requested) or time.monotonic() > deadline
+        stop_requested = bool(select.select([request.until], [], [], 0)[0])
+        return stop_requested or time.monotonic() > deadline
 
-    edge = SelftestEdge(report_event, is_over, time.monotonic)
+    edge = SelftestEdge(report, is_over, time.monotonic)
     with (
         _journal(order) as journal,
         NvmlWorld(order.start, by_part(order.users)) as world,
@@ -196,7 +188,7 @@ def try_layouts(
         if not result.has_begun:
             return result
         problems = (*result.problems, *_open_access(world, order.start))
-        return replace(result, problems=problems)
+        return msgspec.structs.replace(result, problems=problems)
 
 
 @contextmanager
@@ -214,7 +206,7 @@ def _without_request(
     """Restore the layouts that a load of the driver took, except on GPUs of stuck changes."""
     restored = restore_layouts(world, journal)
     if ended is not None:
-        return replace(ended, restored=restored)
+        return msgspec.structs.replace(ended, restored=restored)
     missing = [
         f"GPU {restored_gpu.gpu}: {restored_gpu.why_not}"
         for restored_gpu in restored
@@ -277,11 +269,12 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     # the default action ends the process also while a call of the driver does not return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, order.lifetime_seconds)
+    lifetime_seconds = order.deadline_seconds + COLLECT_SECONDS
+    signal.setitimer(signal.ITIMER_REAL, lifetime_seconds)
     writer = MessageWriter(os.dup(1))
 
     def announce(bus_id: str) -> None:
-        signal.setitimer(signal.ITIMER_REAL, order.lifetime_seconds)
+        signal.setitimer(signal.ITIMER_REAL, lifetime_seconds)
         writer.send(Calling(bus_id=bus_id))
 
     os.dup2(2, 1)  # what a library prints is no message
@@ -293,6 +286,6 @@ def main() -> None:
             result = try_layouts(order, order.selftest, writer.send)
         else:
             result = carry_out(order, announce)
-        writer.send(Ended(result=result))
+        writer.send(result)
     except GpuscapeError as error:
         writer.send(failed(error))

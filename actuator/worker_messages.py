@@ -16,7 +16,8 @@ from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change import ChangeResult
 from actuator.journal import JournalBusy, JournalUnusable
 from actuator.mig_world import StepFailed
-from actuator.selftest import OfferedNow, TriedLayout
+from actuator.selftest import SelftestEvent
+from api.actuator.actuator_messages import PodOnGpu, PodsOnGpus
 from api.mig_mode_change import NO_FALLBACK, ModeChange, ResetFallback
 from api.mig_resources import MigStrategy
 from base.errors import BadInput, GpuscapeError, Transient
@@ -27,24 +28,13 @@ from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 
 MOST_MESSAGE_BYTES: Final = 1 << 20
 """Size of a line at most; a refusal that names device users on sixteen GPUs has 20 KiB."""
+COLLECT_SECONDS: Final = 5.0
+"""Time for a worker to end after its last message, and for a killed one to be gone. It ends itself
+so long after its deadline, in case its supervisor is gone."""
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base: unknown keys are errors."""
-
-
-class UserOnGpu(_Strict, frozen=True, kw_only=True):
-    """A pod, or a pending pod, that uses a part of a GPU: the driver knows neither."""
-
-    gpu: str
-    """UUID."""
-    instance: int | None
-    """Id of the GPU instance; None for the whole GPU."""
-    compute: int | None = None
-    """Id of the compute instance; None for the whole GPU instance, or where it is not known."""
-    kind: UserKind
-    name: str
-    """``namespace/name``."""
 
 
 class ChangeRequest(_Strict, frozen=True, kw_only=True):
@@ -58,7 +48,6 @@ class ChangeRequest(_Strict, frozen=True, kw_only=True):
     """Origin of the layouts, for people: ``all-1g.10gb of config.yaml``."""
     strategy: MigStrategy | None = None
     """The device plugin's strategy; None if there is no plugin."""
-    users: tuple[UserOnGpu, ...] = ()
     as_is: bool = False
     """Only verify and remember the layouts: the caller has found that no step is needed."""
     mode_change: ModeChange = ModeChange.OFF
@@ -74,6 +63,8 @@ class SelftestRequest(_Strict, frozen=True, kw_only=True):
     """UUID."""
     seconds: float
     """Time after which no further layout is tried."""
+    until: int
+    """Descriptor that ends the test, as soon as it is readable or its other end is closed."""
 
 
 class Order(_Strict, frozen=True, kw_only=True):
@@ -81,13 +72,12 @@ class Order(_Strict, frozen=True, kw_only=True):
 
     start: Start
     journal: str
-    request: ChangeRequest | None
+    request: ChangeRequest | None = None
     """The change to carry out; None: end the open changes only."""
     selftest: SelftestRequest | None = None
     """The self-test to carry out, instead of a change."""
-    until: int | None = None
-    """Descriptor that ends a self-test, as soon as it is readable or its other end is closed."""
-    users: tuple[UserOnGpu, ...]
+    users: PodsOnGpus = ()
+    """The pods that use GPUs, and the pending ones: the driver knows neither."""
     change: str = ""
     """Without a request: the change whose result is wanted, if it is in the journal."""
     give_up: tuple[str, ...] = ()
@@ -99,8 +89,8 @@ class Order(_Strict, frozen=True, kw_only=True):
     """The file that asks for a boot of the node; None where no boot may be asked for."""
     owner: bool = False
     """Whether the worker belongs to the actuator that owns the journal's folder."""
-    lifetime_seconds: float
-    """Time for each GPU after which the worker ends itself, in case its supervisor is gone."""
+    deadline_seconds: float
+    """Time for each GPU; past it the supervisor kills the worker."""
 
 
 class Logged(_Strict, frozen=True, kw_only=True, tag=True):
@@ -119,19 +109,6 @@ class Calling(_Strict, frozen=True, kw_only=True, tag=True):
     """Empty: for no GPU."""
 
 
-class Tried(_Strict, frozen=True, kw_only=True, tag=True):
-    """A result of a self-test: a layout that was tried, or the profiles."""
-
-    layout: TriedLayout | None = None
-    offered: OfferedNow | None = None
-
-
-class Ended(_Strict, frozen=True, kw_only=True, tag=True):
-    """The last message: the result of the change."""
-
-    result: ChangeResult
-
-
 class Failed(_Strict, frozen=True, kw_only=True, tag=True):
     """The last message: an error that is raised again in the supervisor."""
 
@@ -139,7 +116,7 @@ class Failed(_Strict, frozen=True, kw_only=True, tag=True):
     text: str
 
 
-WorkerMessage = Logged | Calling | Tried | Ended | Failed
+WorkerMessage = Logged | Calling | SelftestEvent | ChangeResult | Failed
 
 _ERRORS: Final[tuple[type[GpuscapeError], ...]] = (
     JournalBusy,
@@ -165,10 +142,10 @@ def raised(message: Failed) -> GpuscapeError:
     return kind(message.text)
 
 
-def by_part(users: Iterable[UserOnGpu]) -> DeviceUsers:
+def by_part(pods: Iterable[PodOnGpu]) -> DeviceUsers:
     """Device users by the part of a GPU that they use, for the planner."""
     users_by_part: dict[MigPart, set[DeviceUser]] = {}
-    for user in users:
-        part = MigPart(user.gpu, user.instance, user.compute)
-        users_by_part.setdefault(part, set()).add(DeviceUser(user.kind, user.name))
+    for pod in pods:
+        part = MigPart(pod.gpu, pod.instance, pod.compute)
+        users_by_part.setdefault(part, set()).add(DeviceUser(UserKind(pod.kind), pod.name))
     return {part: frozenset(part_users) for part, part_users in users_by_part.items()}

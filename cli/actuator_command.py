@@ -59,13 +59,7 @@ def command(load: Callable[[], ActuatorSettings]) -> None:
         simulated = source.simulation is not None
         run(
             settings,
-            supervised(
-                source,
-                settings.journal,
-                settings.change_deadline_seconds,
-                settings.fallback,
-                settings.sentinel,
-            ),
+            supervised(source, settings),
             lambda asker: gpu_users(
                 Path(source.host_root), simulated=simulated, asker=asker, reset=settings.mig_reset
             ),

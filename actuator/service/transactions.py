@@ -38,7 +38,6 @@ from api.actuator.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     KnownChange,
-    PodsOnGpus,
     RefusalAnswer,
     RequestedLayout,
     RestoreRequest,
@@ -53,7 +52,7 @@ from mig.gpu_layout import DesiredInstance, GpuLayout
 
 log = logging.getLogger(__name__)
 
-RunChange = Callable[[ApplyRequest | RestoreRequest | None, PodsOnGpus], ChangeResult]
+RunChange = Callable[[ApplyRequest | RestoreRequest | None], ChangeResult]
 """Carries out a change; without an ApplyRequest it gives up the GPUs that a RestoreRequest names,
 then ends the open changes. Raises GpuscapeError."""
 AT_START = "restore-at-start"
@@ -139,7 +138,7 @@ class Transactions:
     def _ended_later(self) -> ChangeResult:
         """Resume, in the change's thread; an error that may pass is kept for :meth:`finish`."""
         try:
-            return self._run(None, ())
+            return self._run(None)
         except (DriverAbsent, DriverMismatch, JournalBusy) as error:
             self._too_early = error
             raise
@@ -198,7 +197,7 @@ class Transactions:
         in_the_way = _in_the_way(request, content)
         if in_the_way is not None:
             return reply(in_the_way)
-        self._begin(request.change, lambda: self._run(request, request.pods), reply)
+        self._begin(request.change, lambda: self._run(request), reply)
         return None
 
     def finish(self) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import click
 
 from actuator.change import ChangeResult
+from actuator.selftest import OfferedNow, SelftestEvent
 from actuator.supervisor import run_selftest
-from actuator.worker_messages import SelftestRequest, Tried
+from actuator.worker_messages import Order, SelftestRequest
 from agent.single_reading import opened_machine, read_devices, read_mig_readings
 from api.mig_outcome import Outcome
 from base.errors import BadInput
@@ -184,13 +185,13 @@ def _run(
 ) -> None:
     """Fill the report, through Ctrl-C. Raises CommandFailure where the end is not known."""
 
-    def on_trial(trial: Tried) -> None:
-        if trial.layout is not None:
-            report.layouts.append(trial.layout)
-            if progress:
-                terminal.note(layout_line(trial.layout))
-        if trial.offered is not None:
-            report.profiles = trial.offered.profiles
+    def on_event(event: SelftestEvent) -> None:
+        if isinstance(event, OfferedNow):
+            report.profiles = event.profiles
+            return
+        report.layouts.append(event)
+        if progress:
+            terminal.note(layout_line(event))
 
     with _stop_pipe() as (stop_reader, stop_writer):
 
@@ -202,14 +203,15 @@ def _run(
         with watched_worker(
             journal, verbose=verbose, on_first_interrupt=request_stop, sentence=sentence
         ):
-            report.result = run_selftest(
-                SelftestRequest(gpu=report.gpu.uuid, seconds=LAYOUTS_SECONDS),
-                on_trial,
-                source=start,
-                journal=journal,
+            order = Order(
+                start=start,
+                journal=str(journal.absolute()),
+                selftest=SelftestRequest(
+                    gpu=report.gpu.uuid, seconds=LAYOUTS_SECONDS, until=stop_reader
+                ),
                 deadline_seconds=DEADLINE_SECONDS,
-                until=stop_reader,
             )
+            report.result = run_selftest(order, on_event)
 
 
 @contextmanager

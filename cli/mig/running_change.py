@@ -20,7 +20,7 @@ from actuator.journal import JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
 from actuator.supervisor import WorkerDied, WorkerHung, run_change
-from actuator.worker_messages import ChangeRequest
+from actuator.worker_messages import ChangeRequest, Order
 from api.mig_outcome import Outcome
 from base.log import extra_facts
 from cli import terminal
@@ -88,11 +88,13 @@ def run_change_to_end(
         journal, verbose=verbose, on_first_interrupt=lambda: _WAIT, sentence=_NOT_WAITED
     ):
         return run_change(
-            request,
-            source=start,
-            journal=journal,
-            deadline_seconds=DEADLINE_SECONDS,
-            give_up=give_up,
+            Order(
+                start=start,
+                journal=str(journal.absolute()),
+                request=request,
+                give_up=tuple(give_up),
+                deadline_seconds=DEADLINE_SECONDS,
+            )
         )
 
 

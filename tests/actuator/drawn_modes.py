@@ -297,7 +297,7 @@ class DrawnModes:
             change=REQUEST if self.boot.takes_back else "",
             hung=tuple(self.hung),
             sentinel=self.boot.sentinel,
-            lifetime_seconds=60,
+            deadline_seconds=60,
         )
 
     def _work(self, order: Order, moment: int | None) -> ChangeResult:

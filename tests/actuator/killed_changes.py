@@ -92,7 +92,7 @@ def _worked(
         request=request,
         users=(),
         give_up=(give_up,) if give_up else (),
-        lifetime_seconds=240,
+        deadline_seconds=240,
     )
     ran = killed_worker.run(order, moment)
     assert len(ran.effects) < MOST_EFFECTS, ran.effects

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from actuator.worker_messages import ChangeRequest, UserOnGpu
+from actuator.worker_messages import ChangeRequest, Order
 from discovery.mig_state import MigGpu
 from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.session import close_session, open_session
@@ -79,11 +79,15 @@ class SimulatedNode:
             for one in gpu.instances
         )
 
-    def request(
-        self, layout: GpuLayout, *users: UserOnGpu, at: int = 0, asked: str = "a test"
-    ) -> ChangeRequest:
+    def request(self, layout: GpuLayout, *, at: int = 0, asked: str = "a test") -> ChangeRequest:
         """A layout for one GPU."""
-        return ChangeRequest(desired={self.uuid(at): layout}, origin=asked, users=users)
+        return ChangeRequest(desired={self.uuid(at): layout}, origin=asked)
+
+    def order(self, request: ChangeRequest | None = None, *, seconds: float = 60) -> Order:
+        """What a worker is to do here."""
+        return Order(
+            start=self.start, journal=str(self.journal), request=request, deadline_seconds=seconds
+        )
 
 
 def node(

@@ -28,7 +28,6 @@ from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,
-    PodsOnGpus,
     RefusalAnswer,
     RequestedInstance,
     RequestedLayout,
@@ -91,7 +90,7 @@ class BootNode:
             change=change,
             give_up=give_up,
             sentinel=self.sentinel if self.may_boot else None,
-            lifetime_seconds=60,
+            deadline_seconds=60,
         )
         with self.on.simulation:
             return carry_out(order)
@@ -493,9 +492,7 @@ class Asked:
             sentinel=vm.sentinel,
         )
 
-    def _run(
-        self, request: ApplyRequest | RestoreRequest | None, _pods: PodsOnGpus
-    ) -> ChangeResult:
+    def _run(self, request: ApplyRequest | RestoreRequest | None) -> ChangeResult:
         if isinstance(request, ApplyRequest):
             return self.vm.work(SEVEN)
         return self.vm.work(change="" if request is None else request.change)

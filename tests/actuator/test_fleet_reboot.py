@@ -22,7 +22,7 @@ from actuator.change import ChangeResult
 from actuator.nvml_world import NvmlWorld
 from actuator.service.transactions import Transactions
 from actuator.worker_messages import ChangeRequest, Order
-from api.actuator.actuator_messages import ApplyRequest, PodsOnGpus, RestoreRequest
+from api.actuator.actuator_messages import ApplyRequest, RestoreRequest
 from discovery.driver_errors import DriverAbsent
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, layout_from_counts
@@ -71,9 +71,7 @@ class Boot:
             self.now = max(self.now, changes.due)
             changes.tick()
 
-    def _run(
-        self, request: ApplyRequest | RestoreRequest | None, _pods: PodsOnGpus
-    ) -> ChangeResult:
+    def _run(self, request: ApplyRequest | RestoreRequest | None) -> ChangeResult:
         assert request is None
         self.tries += 1
         self.steps = 0.0
@@ -98,7 +96,7 @@ class Boot:
 
 def _order(on: SimulatedNode, request: ChangeRequest | None) -> Order:
     return Order(
-        start=on.start, journal=str(on.journal), request=request, users=(), lifetime_seconds=60
+        start=on.start, journal=str(on.journal), request=request, users=(), deadline_seconds=60
     )
 
 

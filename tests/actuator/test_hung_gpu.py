@@ -28,9 +28,7 @@ def changed(on: SimulatedNode, desired: Mapping[str, GpuLayout] | None) -> Chang
     request = None
     if desired is not None:
         request = ChangeRequest(desired=dict(desired), origin="a test")
-    return run_change(
-        request, source=on.start, journal=on.journal, deadline_seconds=DEADLINE_SECONDS
-    )
+    return run_change(on.order(request, seconds=DEADLINE_SECONDS))
 
 
 def unended(on: SimulatedNode) -> tuple[ChangeRecord, ...]:

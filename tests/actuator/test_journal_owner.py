@@ -8,11 +8,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from actuator.journal import Journal, JournalBusy, JournalUnusable
 from actuator.journal_owner import OWNER, owned, owner_of, refuse_owned
 from actuator.supervisor import run_change
-from discovery.reader.protocol import Start
 from tests.actuator.simulated_node import FIVE, node
 
 
@@ -63,9 +63,8 @@ def test_a_link_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
 def test_a_worker_that_is_not_the_actuator_s_is_refused_too(tmp_path: Path) -> None:
     """An actuator that came after the command has looked is in the way as well."""
     on = node(tmp_path, *FIVE)
-    source = Start(host_root=str(on.simulation.host_root), simulation=str(on.simulation.state_file))
     with owned(on.journal):
         with pytest.raises(JournalBusy, match="changes MIG on this node"):
-            run_change(None, source=source, journal=on.journal, deadline_seconds=60)
-        own = run_change(None, source=source, journal=on.journal, deadline_seconds=60, owner=True)
+            run_change(on.order())
+        own = run_change(replace(on.order(), owner=True))
     assert own.reason == "no change is open"

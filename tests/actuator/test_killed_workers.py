@@ -65,7 +65,7 @@ class Place:
                 journal=str(self.on.journal),
                 request=None if resume else self.request,
                 users=(),
-                lifetime_seconds=60,
+                deadline_seconds=60,
             ),
             moment,
         )

@@ -301,7 +301,7 @@ def _order(on: SimulatedNode, request: ChangeRequest | None) -> Order:
         journal=str(on.journal),
         request=request,
         users=(),
-        lifetime_seconds=60,
+        deadline_seconds=60,
     )
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from actuator.service.supervised_changes import change_request
 from actuator.worker_messages import by_part
 from api.actuator.actuator_messages import (
     ApplyRequest,
@@ -12,7 +11,6 @@ from api.actuator.actuator_messages import (
     decode_request,
     encode_message,
 )
-from api.mig_mode_change import NO_FALLBACK
 from mig.users.device_users import DeviceUser, MigPart, UserKind
 
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
@@ -31,7 +29,7 @@ def test_a_pod_uses_the_compute_instance_that_is_named_else_all_of_the_instance(
     received = decode_request(encode_message(request))
 
     assert isinstance(received, ApplyRequest)
-    users = by_part(change_request(received, NO_FALLBACK).users)
+    users = by_part(received.pods)
     assert users == {
         MigPart(GPU, 1, 2): frozenset({DeviceUser(UserKind.POD, "ns/a")}),
         MigPart(GPU, 1): frozenset({DeviceUser(UserKind.POD, "ns/b")}),

@@ -385,7 +385,7 @@ def test_wherever_the_worker_is_killed_the_gpu_is_reset_once_at_most(on: Simulat
     """Nothing waits on it afterwards, and its journal is empty."""
     layout = layout_from_counts({"7g.40gb": 1})
     order = Order(
-        start=on.start, journal=str(on.journal), request=None, users=(), lifetime_seconds=60
+        start=on.start, journal=str(on.journal), request=None, users=(), deadline_seconds=60
     )
     request = ChangeRequest(
         desired={on.uuid(): layout},

@@ -7,18 +7,19 @@ import logging
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from actuator import supervisor
 from actuator.change import ChangeResult
 from actuator.change_record import ChangeRecord
 from actuator.journal import Journal, JournalBusy, JournalUnusable
 from actuator.supervisor import WorkerDied, WorkerHung, run_change
-from actuator.worker_messages import ChangeRequest, UserOnGpu
+from actuator.worker_messages import ChangeRequest
+from api.actuator.actuator_messages import PodOnGpu
 from api.mig_outcome import GpuOutcome, Outcome
 from base.errors import BadInput
 from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import has_layout, layout_from_counts
-from mig.users.device_users import UserKind
 from simulator.simulation import Crash, Hang, Return
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 
@@ -26,10 +27,10 @@ WANTED = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})
 
 
 def changed(
-    on: SimulatedNode, request: ChangeRequest | None, *, seconds: float = 60
+    on: SimulatedNode, request: ChangeRequest | None, *users: PodOnGpu, seconds: float = 60
 ) -> ChangeResult:
     """Run it."""
-    return run_change(request, source=on.start, journal=on.journal, deadline_seconds=seconds)
+    return run_change(replace(on.order(request, seconds=seconds), users=users))
 
 
 def open_change(on: SimulatedNode) -> ChangeRecord | None:
@@ -96,9 +97,9 @@ def test_what_is_refused_says_who_is_in_the_way(tmp_path: Path) -> None:
     on, nobody = node(tmp_path, *FIVE), 2**22 + 71  # above what Linux gives out, so without a name
     on.simulation.add_process("0000:10:00.0", nobody, gpu_instance_id=4, compute_instance_id=0)
     before = on.found()
-    pod = UserOnGpu(gpu=on.uuid(), instance=5, kind=UserKind.POD, name="ns/train")
+    pod = PodOnGpu(gpu=on.uuid(), instance=5, kind="pod", name="ns/train")
 
-    result = changed(on, on.request(layout_from_counts({"7g.40gb": 1}), pod))
+    result = changed(on, on.request(layout_from_counts({"7g.40gb": 1})), pod)
 
     assert result.outcome is Outcome.REFUSED
     assert result.refusal is not None

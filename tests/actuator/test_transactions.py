@@ -19,7 +19,6 @@ from api.actuator.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    PodsOnGpus,
     RefusalAnswer,
     RequestedInstance,
     RequestedLayout,
@@ -49,8 +48,8 @@ class Started:
             self._run, journal, self._woken.set, clock=lambda: self.now
         )
 
-    def _run(self, request: ApplyRequest | RestoreRequest | None, pods: PodsOnGpus) -> ChangeResult:
-        del request, pods
+    def _run(self, request: ApplyRequest | RestoreRequest | None) -> ChangeResult:
+        del request
         self.tried.append(self.now)
         for error in self._fails:
             raise error
@@ -161,8 +160,7 @@ def answers(journal: Path, request: ApplyRequest | RestoreRequest) -> tuple[list
     answered: list[object] = []
     woken = threading.Event()
 
-    def run(carried: ApplyRequest | RestoreRequest | None, pods: PodsOnGpus) -> ChangeResult:
-        del pods
+    def run(carried: ApplyRequest | RestoreRequest | None) -> ChangeResult:
         ran.append(carried)
         return ChangeResult(outcome=Outcome.APPLIED)
 

@@ -38,7 +38,7 @@ def on(tmp_path: Path) -> SimulatedNode:
         journal=str(journal(made)),
         request=type(request)(desired=dict.fromkeys(uuids[:2], LAYOUT), origin="a test"),
         users=(),
-        lifetime_seconds=240,
+        deadline_seconds=240,
     )
     assert killed_worker.run(order, 40).killed
     made.simulation.fault(Return(code=15), bus_id=BUS_ID)
