@@ -22,7 +22,6 @@ import msgspec
 from actuator.boots.boot_wait import after_wait, is_for_boot, waiting_for_boot
 from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change_record import ChangeRecord, Direction, gpu_outcomes
-from actuator.fabric_manager import SharedResets
 from actuator.journal import Journal, JournalUnusable
 from actuator.layout_steps import empty, observed_gpu, reach
 from actuator.mig_world import MigWorld, StepFailed
@@ -90,7 +89,6 @@ def apply(
     strategy: MigStrategy | None = None,
     as_is: bool = False,
     modes: ModePermission = NO_RESETS,
-    board: SharedResets | None = None,
     sentinel: RebootSentinel | None = None,
 ) -> ChangeResult:
     """Bring GPUs, by UUID, to their desired layouts.
@@ -101,7 +99,7 @@ def apply(
     others go on. If only pods are in the way, they are read again for some seconds: they may have
     ended just now. A GPU that has its desired layout is remembered, once a fresh session has shown
     it; with ``as_is`` all must have it. ``modes``: what may be done about modes that need a reset;
-    ``board``: where GPUs may share one; ``sentinel``: the file that asks for a boot, None where no
+    ``sentinel``: the file that asks for a boot, None where no
     boot may be asked for. Raises JournalUnusable if the journal cannot be kept, and
     StepFailed if the GPUs cannot be read or have changed since the plan: nothing was done then.
     """
@@ -118,10 +116,10 @@ def apply(
     if sentinel is not None and switched and (why := sentinel.why_not()):
         return ChangeResult(outcome=Outcome.REFUSED, reason=why)
     shared = SharedReset(
-        why=board.why_together() if board and switched else "",
+        why=world.why_together() if switched else "",
         is_allowed=modes.fallback.reset is MigReset.ALLOW,
     )
-    if board and (refusal := shared.refusal(seen, switched, board.unread)):
+    if refusal := shared.refusal(seen, switched, world.unread):
         reason = refusal.obstacles[0].detail
         return ChangeResult(outcome=Outcome.REFUSED, reason=reason, refusal=refusal)
     kept = {uuid: planned.after[uuid] for uuid in desired.keys() - affected}
@@ -133,8 +131,8 @@ def apply(
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
     after = planned.after
     records = begin(world, journal, gpus, after, origin=origin, change=change, modes=modes)
-    if board and shared.why:
-        records = reset_together(world, journal, records, board.reset_together)
+    if shared.why:
+        records = reset_together(world, journal, records)
     ended = [drive(world, journal, record, sentinel) for record in records]
     return result_of(ended, desired.keys())
 
@@ -281,9 +279,9 @@ def drive(
     """Go on with the change of one GPU, in its direction, until it has ended, is stuck, or waits
     for a boot; ``sentinel`` as of :func:`apply`."""
     if record.direction is Direction.FORWARD:
-        by_smi = OneReset(journal, record)
-        failure = reach(world, record.gpu, record.desired, record.modes, by_smi.instead_of)
-        record = by_smi.record
+        by_smi = OneReset(world, journal, record)
+        failure = reach(world, record.gpu, record.desired, record.modes, by_smi.perform)
+        (record,) = by_smi.records
         if failure is None:
             # before the end: a process that dies in between resumes, and remembers it again
             remember(world, journal, (record.gpu,))

@@ -9,9 +9,8 @@ Guide, "Interoperability With Multi-Instance GPUs".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from discovery.host.device_files import proc_folder, process_name
 from discovery.host.pci import nv_switches
@@ -23,19 +22,6 @@ _WHY_NOT: Final = (
     "it is on NVSwitches, and Fabric Manager does not run: without it no GPU is reset alone, and"
     " NVLinks do not come back; start nvidia-fabricmanager.service"
 )
-
-
-class SharedResets(Protocol):
-    """The resets of a machine whose GPUs may have to be reset together."""
-
-    unread: dict[str, str]
-    """Bus id to reason of the GPUs that cannot be read."""
-
-    def why_together(self) -> str:
-        """Why no GPU here can be reset alone; empty where each one can."""
-
-    def reset_together(self, modes: Mapping[str, bool], note: Callable[[], None]) -> None:
-        """Reset GPUs at once, for modes by UUID; ``note`` is called before. Raises StepFailed."""
 
 
 def why_no_single_reset(root: Path, *, simulated: bool) -> str:

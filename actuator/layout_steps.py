@@ -26,8 +26,8 @@ _FIRST_PAUSE_SECONDS: Final = 0.5
 """Pause before the second try; it doubles with each further one."""
 _LONGEST_PAUSE_SECONDS: Final = 8.0
 
-Remedy = Callable[[StepFailed], StepFailed]
-"""Does what a failed step lacked, if it can; gives the error to report without effect."""
+Perform = Callable[[MigStep], None]
+"""Takes a step, as :meth:`MigWorld.perform`."""
 
 
 def observed_gpu(world: MigWorld, uuid: str) -> MigGpu:
@@ -56,15 +56,15 @@ def reach(
     uuid: str,
     desired: GpuLayout,
     modes: ModePermission = NO_RESETS,
-    remedy: Remedy = lambda failure: failure,
+    perform: Perform | None = None,
 ) -> str | None:
     """Bring a GPU to its desired layout and verify it in a fresh session; None, or why not.
 
-    Other GPUs are not read: no step touches them, and what becomes of them is no reason to roll
-    back a good change.
+    ``perform`` is called for each step, in place of the world's. Other GPUs are not read: no step
+    touches them, and what becomes of them is no reason to roll back a good change.
     """
     try:
-        failure = _take_steps(world, uuid, desired, modes, remedy)
+        failure = _take_steps(world, uuid, desired, modes, perform)
         if failure is not None:
             return failure
         world.reopen()
@@ -79,7 +79,7 @@ def _take_steps(
     uuid: str,
     desired: GpuLayout,
     modes: ModePermission,
-    remedy: Remedy = lambda failure: failure,
+    perform: Perform | None = None,
 ) -> str | None:
     """Plan, take the first step, read again, until no step remains; None, or why it stopped.
 
@@ -126,7 +126,7 @@ def _take_steps(
             else:
                 world.pause(_pause_seconds(tries))
         last_step = planned.steps[0]
-        failure = remedy(_perform(world, last_step))
+        failure = _taken(last_step, perform or world.perform)
     return f"no end after {_MOST_STEPS} steps"
 
 
@@ -180,11 +180,11 @@ def _state(gpu: MigGpu) -> object:
     return gpu.mode, instances
 
 
-def _perform(world: MigWorld, step: MigStep) -> StepFailed:
+def _taken(step: MigStep, perform: Perform) -> StepFailed:
     """Take a step; the error to report if the state does not show its effect afterwards."""
     log.info("MIG step", extra={"step": str(step)})
     try:
-        world.perform(step)
+        perform(step)
     except StepFailed as error:
         log.warning("MIG step failed", extra={"step": str(step), "why": str(error)})
         return error

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from base.errors import GpuscapeError
@@ -11,22 +11,18 @@ from discovery.mig_state import MigGpu
 from mig.steps import MigStep
 from mig.users.device_users import DeviceUsers
 
-Reset = Callable[[Callable[[], None]], None]
-"""Gets what is to be called just before it begins, which may raise StepFailed; raises StepFailed
-where it does not bring the mode."""
-
 
 class StepFailed(GpuscapeError):
     """The driver refused a step, or the state could not be read."""
 
-    def __init__(self, why: str, *, passes: bool = False, reset: Reset | None = None) -> None:
+    def __init__(self, why: str, *, passes: bool = False, needs_reset: bool = False) -> None:
         """``passes``: the cause may disappear within seconds, such as a process that ends.
 
-        ``reset``: makes the reset that the step lacks, by nvidia-smi, where it may be made.
+        ``needs_reset``: the step lacks a reset of the GPU, which the driver does not make.
         """
         super().__init__(why)
         self.passes = passes
-        self.reset = reset
+        self.needs_reset = needs_reset
 
 
 RESET_PATIENCE_SECONDS: Final = 40.0
@@ -39,6 +35,8 @@ class MigWorld(Protocol):
 
     reset_patience_seconds: float
     """Time for which resets may still wait for programs that have GPUs open, all GPUs together."""
+    unread: dict[str, str]
+    """Bus id to reason of the GPUs that their last observation left out."""
 
     def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
         """All GPUs, or those with these UUIDs, read now; without GPUs that cannot be read whole.
@@ -54,6 +52,16 @@ class MigWorld(Protocol):
 
     def perform(self, step: MigStep) -> None:
         """Take a step. Raises StepFailed; whether it took effect is then not known."""
+
+    def why_together(self) -> str:
+        """Why no GPU here can be reset alone; empty where each one can."""
+
+    def reset_by_smi(self, modes: Mapping[str, bool], note: Callable[[], None]) -> None:
+        """Have nvidia-smi reset GPUs in one command, for modes by UUID.
+
+        ``note`` is called just before it begins, and may raise StepFailed. Raises StepFailed where
+        a GPU does not have its mode then.
+        """
 
     def leave_mode(self, gpu: str, *, on: bool) -> bool:
         """Ask for a MIG mode of an observed GPU that comes with the next boot.

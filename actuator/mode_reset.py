@@ -48,20 +48,21 @@ def waiting_mode(gpu: MigGpu) -> str:
 
 def read_back(
     before: MigGpu,
-    reopen: Callable[[], None],
+    reopen: Callable[[str], None],
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> MigGpu:
     """The GPU after its reset, read in a new session: all handles of the old one are void.
 
-    ``reopen`` ends the session and begins another. Raises StepFailed where the GPU does not come
-    back, or another one is in its place; its device file may have another number.
+    ``reopen`` ends the session and begins another, for the GPU with this bus id. Raises StepFailed
+    where the GPU does not come back, or another one is in its place; its device file may have
+    another number.
     """
     deadline = clock() + BACK_SECONDS
     while True:
         try:
-            reopen()
+            reopen(before.bus_id)
             gpu = read_mig_gpu(before.bus_id)
             if isinstance(gpu, MigGpu):
                 break

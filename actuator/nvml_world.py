@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import gpu_holders
-from actuator.mig_world import RESET_PATIENCE_SECONDS, Reset, StepFailed
+from actuator.mig_world import RESET_PATIENCE_SECONDS, StepFailed
 from actuator.mode_reset import is_reset, read_back
 from actuator.smi_reset import ResetBySmi
 from base.errors import BadInput, Transient
@@ -79,6 +79,7 @@ class NvmlWorld:
         Transient where NVML cannot be initialised.
         """
         self._start = start
+        self._root, self._simulated = Path(start.host_root), start.simulation is not None
         self._on_call = on_call
         self._called = ""
         self._named = named or {}
@@ -125,10 +126,11 @@ class NvmlWorld:
         return tuple(self._seen.values())
 
     def _read(self, bus_id: str) -> MigGpu | UnreadMigGpu:
-        self._announce(bus_id)
+        self.turn_to(bus_id)
         return read_mig_gpu(bus_id)
 
-    def _announce(self, bus_id: str) -> None:
+    def turn_to(self, bus_id: str) -> None:
+        """The calls that follow are for this GPU; for none with an empty bus id."""
         if bus_id != self._called:
             self._called = bus_id
             self._on_call(bus_id)
@@ -152,7 +154,7 @@ class NvmlWorld:
         self._report_unplaced(unplaced_devices(seen, kubelet))
         running, unlisted = [], []
         for gpu in seen:
-            self._announce(gpu.bus_id)
+            self.turn_to(gpu.bus_id)
             try:
                 # now: a program may have begun since the GPU was observed
                 running.append(replace(gpu, processes=programs_now(gpu.bus_id)))
@@ -174,67 +176,51 @@ class NvmlWorld:
         gpu = self._seen.get(step.gpu)
         if gpu is None:
             raise StepFailed(f"GPU {step.gpu}: it was not read before the step")
-        root, simulated = Path(self._start.host_root), self._start.simulation is not None
         if is_reset(gpu, step) and (why := self.why_together()):
             raise StepFailed(f"GPU {gpu.bus_id}: {why}")
-        self._announce(gpu.bus_id)
+        self.turn_to(gpu.bus_id)
         try:
             _perform(gpu, step)
         except MigChangeFailed as error:
-            held = f"; {gpu_holders(gpu, root, simulated=simulated)}" if error.in_use else ""
-            reset = self._reset(gpu, step) if error.needs_reset and is_reset(gpu, step) else None
-            raise StepFailed(f"{error}{held}", passes=error.passes, reset=reset) from error
+            why = str(error)
+            if error.in_use:
+                why += f"; {gpu_holders(gpu, self._root, simulated=self._simulated)}"
+            lacks = error.needs_reset and is_reset(gpu, step)
+            raise StepFailed(why, passes=error.passes, needs_reset=lacks) from error
         if is_reset(gpu, step):
-            back = read_back(gpu, lambda: self.reopen_for(gpu))
+            back = read_back(gpu, self.reopen)
             log.info("MIG GPU reset", extra={"bus_id": gpu.bus_id, "minor": back.minor})
-
-    def _reset(self, gpu: MigGpu, step: MigStep) -> Reset:
-        """The reset by nvidia-smi that a step on the GPU lacks."""
-        return self._by_smi([(gpu, isinstance(step, SetMode) and step.on)])
 
     def why_together(self) -> str:
         """Why no GPU here can be reset alone; empty where each one can."""
-        return why_no_single_reset(
-            Path(self._start.host_root), simulated=self._start.simulation is not None
-        )
+        return why_no_single_reset(self._root, simulated=self._simulated)
 
-    def reset_together(self, modes: Mapping[str, bool], note: Callable[[], None]) -> None:
-        """Have nvidia-smi reset GPUs in one command, for modes by UUID; raises as of a Reset."""
+    def reset_by_smi(self, modes: Mapping[str, bool], note: Callable[[], None]) -> None:
+        """Have nvidia-smi reset GPUs, for modes by UUID; see :class:`ResetBySmi`."""
         seen = {gpu.uuid: gpu for gpu in self.observe(modes.keys())}
         if missing := modes.keys() - seen.keys():
             raise StepFailed(f"GPU {', '.join(sorted(missing))}: it cannot be read")
-        self._by_smi([(gpu, modes[gpu.uuid]) for gpu in seen.values()])(note)
-
-    def _by_smi(self, modes: Sequence[tuple[MigGpu, bool]]) -> ResetBySmi:
-        root, simulated = Path(self._start.host_root), self._start.simulation is not None
-        return ResetBySmi(modes=modes, root=root, simulated=simulated, calls=self)
+        by_gpu = [(gpu, modes[gpu.uuid]) for gpu in seen.values()]
+        ResetBySmi(modes=by_gpu, root=self._root, simulated=self._simulated, calls=self)(note)
 
     def leave_mode(self, gpu: str, *, on: bool) -> bool:
         """Ask for a mode that comes with the next boot; see :func:`set_mig_mode`."""
-        self._announce(self._seen[gpu].bus_id)
+        self.turn_to(self._seen[gpu].bus_id)
         try:
             return not set_mig_mode(self._seen[gpu], on=on, may_wait=True)
         except MigChangeFailed as error:
             raise StepFailed(str(error)) from error
 
-    def reopen(self) -> None:
-        """End the session, and begin another."""
-        self._announce("")
+    def reopen(self, bus_id: str = "") -> None:
+        """End the session, and begin another; the calls that follow are for this GPU."""
+        self.turn_to("")
         self.close()
         self._seen, self._openers = {}, None
         try:
             open_session()
         except Transient as error:
             raise StepFailed(str(error)) from error
-
-    def reopen_for(self, gpu: MigGpu) -> None:
-        """As :meth:`reopen`; the calls that follow are for this GPU."""
-        self.reopen()
-        self.turn_to(gpu)
-
-    def turn_to(self, gpu: MigGpu) -> None:
-        """The calls that follow are for this GPU."""
-        self._announce(gpu.bus_id)
+        self.turn_to(bus_id)
 
     def pause(self, seconds: float) -> None:
         """Sleep."""
@@ -242,11 +228,11 @@ class NvmlWorld:
 
     def boot(self) -> str:
         """The kernel's boot id; empty where it cannot be read."""
-        return boot_id(Path(self._start.host_root))
+        return boot_id(self._root)
 
     def driver_load(self) -> str:
         """The boot, and the inode of the kernel module's folder: sysfs never uses one again."""
-        return driver_load(Path(self._start.host_root))
+        return driver_load(self._root)
 
     def now(self) -> str:
         """Current time in RFC 3339, in UTC."""
@@ -255,7 +241,7 @@ class NvmlWorld:
     def _kubelet(self) -> KubeletDevices:
         """Pods and their devices, as the kubelet has them."""
         try:
-            return read_kubelet_devices(Path(self._start.host_root), time.time())
+            return read_kubelet_devices(self._root, time.time())
         except BadInput as error:
             raise StepFailed(str(error), passes=True) from error
 
@@ -285,7 +271,7 @@ class NvmlWorld:
         those of pods to the driver: the device plugin has GPUs open all the time, and is paused if
         possible.
         """
-        proc = proc_folder(Path(self._start.host_root))
+        proc = proc_folder(self._root)
         return {
             MigPart(minors[minor], None): frozenset(
                 DeviceUser(UserKind.PROCESS, f"{pid} {name}".rstrip())
@@ -300,8 +286,7 @@ class NvmlWorld:
     def _scanned(self) -> dict[int, frozenset[int]]:
         now = time.monotonic()
         if self._openers is None or now - self._openers[0] > SCAN_SECONDS:
-            root, simulated = Path(self._start.host_root), self._start.simulation is not None
-            self._openers = now, dict(openers(root, simulated=simulated))
+            self._openers = now, dict(openers(self._root, simulated=self._simulated))
         return self._openers[1]
 
 

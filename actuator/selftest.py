@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -123,9 +124,8 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
 
 def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
     """Try layout after layout; why the test ended early, empty if it did not."""
-    timed = _TimedWorld(world, edge.clock)
     try:
-        _try_layout(timed, uuid, EMPTY, edge)
+        _try_layout(world, uuid, EMPTY, edge)
         gpu = observed_gpu(world, uuid)
         edge.report(OfferedNow(profiles=gpu.profiles))
         for layout in trial_layouts(gpu):
@@ -135,26 +135,28 @@ def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
             held = _device_users(uuid, world.device_users())
             if held:
                 return f"somebody took the GPU: {', '.join(map(str, held))}"
-            _try_layout(timed, uuid, layout, edge)
+            _try_layout(world, uuid, layout, edge)
     except StepFailed as error:
         return str(error)
     return "" if gpu.profiles else "the driver reports no profiles, also with MIG on"
 
 
-def _try_layout(timed: _TimedWorld, uuid: str, layout: GpuLayout, edge: SelftestEdge) -> None:
+def _try_layout(world: MigWorld, uuid: str, layout: GpuLayout, edge: SelftestEdge) -> None:
     """Try a layout and report the result. Raises StepFailed if the GPU cannot be read."""
     title = trial_title(layout)
     log.info("MIG self-test layout", extra={"layout": title})
-    timed.steps.clear()
+    steps: list[TriedStep] = []
+    perform = partial(_timed_step, world, edge.clock, steps)
     began = edge.clock()
-    seen = [observed_gpu(timed, uuid)]
-    planned = plan(seen, {uuid: layout}, timed.device_users(), spare_busy=True)
+    seen = [observed_gpu(world, uuid)]
+    planned = plan(seen, {uuid: layout}, world.device_users(), spare_busy=True)
     kept: Sequence[CurrentInstance] = ()
     if isinstance(planned, MigRefusal):
         failure = planned.obstacles[0].detail
     else:
         kept = [stays.instance for gpu in planned.gpus for stays in gpu.kept]
-        failure = reach(timed, uuid, layout) or _defect(observed_gpu(timed, uuid), kept)
+        why = reach(world, uuid, layout, perform=perform)
+        failure = why or _defect(observed_gpu(world, uuid), kept)
     if failure:
         log.warning("MIG self-test layout failed", extra={"layout": title, "why": failure})
     edge.report(
@@ -162,11 +164,32 @@ def _try_layout(timed: _TimedWorld, uuid: str, layout: GpuLayout, edge: Selftest
             name=title,
             desired=layout,
             seconds=edge.clock() - began,
-            steps=tuple(timed.steps),
+            steps=tuple(steps),
             kept=0 if failure else len(kept),
             failure=failure,
         )
     )
+
+
+def _timed_step(
+    world: MigWorld, clock: Callable[[], float], steps: list[TriedStep], step: MigStep
+) -> None:
+    """Take a step, and add its duration and failure to ``steps``. Raises StepFailed."""
+    began, failure = clock(), ""
+    try:
+        world.perform(step)
+    except StepFailed as error:
+        failure = str(error)
+        raise
+    finally:
+        steps.append(
+            TriedStep(
+                kind=type(step).__name__,
+                profile=step.profile if isinstance(step, _PLACED) else "",
+                seconds=clock() - began,
+                failure=failure,
+            )
+        )
 
 
 def _defect(gpu: MigGpu, kept: Sequence[CurrentInstance]) -> str:
@@ -229,39 +252,3 @@ def _device_users(uuid: str, users: DeviceUsers) -> list[DeviceUser]:
     return sorted(
         {user for part, part_users in users.items() if part.gpu == uuid for user in part_users}
     )
-
-
-class _TimedWorld:
-    """A world that keeps the steps taken, and how long each took."""
-
-    def __init__(self, world: MigWorld, clock: Callable[[], float]) -> None:
-        self._world = world
-        self._clock = clock
-        self.steps: list[TriedStep] = []
-        self.reset_patience_seconds = 0.0
-        self.observe = world.observe
-        self.device_users = world.device_users
-        self.reopen = world.reopen
-        self.pause = world.pause
-        self.boot = world.boot
-        self.leave_mode = world.leave_mode
-        self.driver_load = world.driver_load
-        self.now = world.now
-
-    def perform(self, step: MigStep) -> None:
-        """Take a step, and record its duration and failure."""
-        began, failure = self._clock(), ""
-        try:
-            self._world.perform(step)
-        except StepFailed as error:
-            failure = str(error)
-            raise
-        finally:
-            self.steps.append(
-                TriedStep(
-                    kind=type(step).__name__,
-                    profile=step.profile if isinstance(step, _PLACED) else "",
-                    seconds=self._clock() - began,
-                    failure=failure,
-                )
-            )

@@ -14,9 +14,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Final, Protocol
 
@@ -37,6 +36,7 @@ from discovery.mig_state import MigGpu
 from discovery.nvml.changing.mig_changes import set_mig_mode
 from discovery.nvml.session import close_session
 from mig.gpu_layout import GpuLayout
+from mig.steps import MigStep
 
 log = logging.getLogger(__name__)
 
@@ -63,69 +63,63 @@ it: a reset that came later would hit a layout made meanwhile."""
 
 
 class OneReset:
-    """The reset that the change of one GPU may have, if it needs one."""
+    """The reset that a change may have, if it needs one."""
 
-    def __init__(self, journal: Journal, record: ChangeRecord) -> None:
-        self.record = record
-        """The entry, with the reset once it was begun."""
+    def __init__(self, world: MigWorld, journal: Journal, *records: ChangeRecord) -> None:
+        self.records = records
+        """The entries, with the reset once it was begun: one, or those of GPUs that share it."""
         self.is_lacking = False
         """A step of the change has lacked a reset."""
-        self._journal = journal
+        self._world, self._journal = world, journal
 
-    def instead_of(self, failure: StepFailed) -> StepFailed:
-        """Reset the GPU where that is what a step lacked; the error to report without effect."""
-        self.is_lacking = self.is_lacking or failure.reset is not None
-        if failure.reset is None or self.record.fallback.reset is MigReset.OFF:
-            return failure
-        if self.record.reset:
-            return StepFailed(f"{failure}; nvidia-smi was started once to reset it")
+    def perform(self, step: MigStep) -> None:
+        """Take a step, by a reset where that is what it lacks. Raises StepFailed."""
         try:
-            failure.reset(self._note)
-        except StepFailed as error:
-            return error
-        return StepFailed("nvidia-smi was started to reset the GPU, and the mode did not change")
+            self._world.perform(step)
+        except StepFailed as failure:
+            self.is_lacking = self.is_lacking or failure.needs_reset
+            (record,) = self.records
+            if not failure.needs_reset or record.fallback.reset is MigReset.OFF:
+                raise
+            if record.reset:
+                why = f"{failure}; nvidia-smi was started once to reset it"
+                raise StepFailed(why) from failure
+            self.make()
+
+    def make(self) -> None:
+        """Have the GPUs reset for their new modes. Raises StepFailed."""
+        modes = {record.gpu: record.desired.mig for record in self.records}
+        self._world.reset_by_smi(modes, self._note)
 
     def _note(self) -> None:
-        (self.record,) = _begun(self._journal, [self.record])
-
-
-def _begun(journal: Journal, records: Sequence[ChangeRecord]) -> tuple[ChangeRecord, ...]:
-    """The entries with their reset, on the disk. Raises StepFailed."""
-    begun = tuple(msgspec.structs.replace(record, reset=True) for record in records)
-    try:
-        journal.write(*begun)
-    except JournalUnusable as error:
-        raise StepFailed(f"no reset, since the journal cannot note it: {error}") from error
-    return begun
+        """Write the entries with their reset. Raises StepFailed."""
+        begun = tuple(msgspec.structs.replace(record, reset=True) for record in self.records)
+        try:
+            self._journal.write(*begun)
+        except JournalUnusable as error:
+            raise StepFailed(f"no reset, since the journal cannot note it: {error}") from error
+        self.records = begun
 
 
 def reset_together(
-    world: MigWorld,
-    journal: Journal,
-    records: Sequence[ChangeRecord],
-    reset: Callable[[Mapping[str, bool], Callable[[], None]], None],
+    world: MigWorld, journal: Journal, records: Sequence[ChangeRecord]
 ) -> tuple[ChangeRecord, ...]:
     """Empty GPUs that can only be reset together, and have all of them reset for their new modes.
 
-    ``reset`` gets the mode by UUID, and what it calls before the reset. Gives the entries as each
-    GPU goes on by itself: all of them back, with the reason, where the reset did not bring a mode.
+    Gives the entries as each GPU goes on by itself: all of them back, with the reason, where the
+    reset did not bring a mode.
     """
-    noted = tuple(records)
-
-    def note() -> None:
-        nonlocal noted
-        noted = _begun(journal, noted)
-
+    by_smi = OneReset(world, journal, *records)
     try:
         for record in records:
             _emptied(world, record)
-        reset({record.gpu: record.desired.mig for record in records}, note)
+        by_smi.make()
     except StepFailed as error:
         back, why = Direction.BACK, str(error)
         return tuple(
-            msgspec.structs.replace(record, direction=back, reason=why) for record in noted
+            msgspec.structs.replace(record, direction=back, reason=why) for record in by_smi.records
         )
-    return noted
+    return by_smi.records
 
 
 def _emptied(world: MigWorld, record: ChangeRecord) -> None:
@@ -137,16 +131,16 @@ def _emptied(world: MigWorld, record: ChangeRecord) -> None:
 class GpuCalls(Protocol):
     """The session with the driver."""
 
-    def turn_to(self, gpu: MigGpu) -> None:
+    def turn_to(self, bus_id: str) -> None:
         """The calls that follow are for this GPU."""
 
-    def reopen_for(self, gpu: MigGpu) -> None:
+    def reopen(self, bus_id: str) -> None:
         """End the session, begin another, and turn to this GPU. Raises StepFailed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetBySmi:
-    """One reset of GPUs by nvidia-smi, for new modes. A :data:`actuator.mig_world.Reset`."""
+    """One reset of GPUs by nvidia-smi, for new modes."""
 
     modes: Sequence[tuple[MigGpu, bool]]
     root: Path
@@ -183,7 +177,7 @@ class ResetBySmi:
 
     def _need_idle(self) -> None:
         for gpu, _ in self.modes:
-            self.calls.turn_to(gpu)
+            self.calls.turn_to(gpu.bus_id)
             if is_held(gpu, self.root, simulated=self.simulated):
                 held = gpu_holders(gpu, self.root, simulated=self.simulated)
                 why = f"nvidia-smi resets the GPU once no program has it open; {held}"
@@ -191,10 +185,10 @@ class ResetBySmi:
 
     def _waits(self, gpu: MigGpu, on: bool) -> bool:
         """Ask for the mode; whether it waits: the driver may reset the GPU after all."""
-        self.calls.turn_to(gpu)
+        self.calls.turn_to(gpu.bus_id)
         if not set_mig_mode(gpu, on=on, may_wait=True):
             return True
-        read_back(gpu, partial(self.calls.reopen_for, gpu))
+        read_back(gpu, self.calls.reopen)
         return False
 
     def _look(self, answer: str) -> None:
@@ -202,7 +196,7 @@ class ResetBySmi:
         failures = []
         for gpu, on in self.modes:
             try:
-                back = read_back(gpu, partial(self.calls.reopen_for, gpu))
+                back = read_back(gpu, self.calls.reopen)
             except StepFailed as error:
                 failures.append(f"{error}; {answer}")
                 continue

@@ -133,7 +133,6 @@ def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
         strategy=request.strategy,
         as_is=request.as_is,
         modes=ModePermission(by=request.mode_change, fallback=request.fallback),
-        board=world,
         sentinel=order.sentinel,
     )
 

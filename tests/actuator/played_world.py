@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from actuator.mig_world import RESET_PATIENCE_SECONDS, StepFailed
@@ -87,6 +87,7 @@ class PlayedWorld:
     taken: list[MigStep] = field(default_factory=list)
     paused: float = 0.0
     reset_patience_seconds: float = RESET_PATIENCE_SECONDS
+    unread: dict[str, str] = field(default_factory=dict)
 
     def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
         """Those that are not lost."""
@@ -122,6 +123,14 @@ class PlayedWorld:
                 raise lie
         if number in self.grabs:
             self.hardware.held[self.grabs[number]] = "ns/late"
+
+    def why_together(self) -> str:
+        """It has no NVSwitches."""
+        return ""
+
+    def reset_by_smi(self, modes: Mapping[str, bool], note: Callable[[], None]) -> None:
+        """It has no nvidia-smi."""
+        raise StepFailed(f"{modes}: {note}")
 
     def leave_mode(self, gpu: str, *, on: bool) -> bool:
         """It has no boot."""

@@ -6,7 +6,7 @@ It refuses what the simulated driver refuses, and has nothing of the planner but
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pynvml
@@ -39,6 +39,7 @@ class StateMachineWorld:
     """False: as a driver that makes compute instances only where it chooses."""
     taken: list[MigStep] = field(default_factory=list)
     reset_patience_seconds: float = 0.0
+    unread: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Read the model once."""
@@ -73,6 +74,14 @@ class StateMachineWorld:
             self._take(step)
         except Nvml as error:
             raise StepFailed(str(pynvml.NVMLError(error.code))) from error
+
+    def why_together(self) -> str:
+        """It has no NVSwitches."""
+        return ""
+
+    def reset_by_smi(self, modes: Mapping[str, bool], note: Callable[[], None]) -> None:
+        """It has no nvidia-smi."""
+        raise StepFailed(f"{modes}: {note}")
 
     def leave_mode(self, gpu: str, *, on: bool) -> bool:
         """It has no boot."""

@@ -170,7 +170,7 @@ def _back(on: SimulatedNode, was: str | None = None) -> tuple[str, float]:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    def reopen() -> None:
+    def reopen(_bus_id: str) -> None:
         close_session()
         open_session()
 
@@ -198,7 +198,7 @@ def test_a_gpu_that_does_not_come_back_is_named(on: SimulatedNode) -> None:
     on.simulation.fault(Return(code=15), bus_id=BUS_ID)
     now = iter(range(100))
     with pytest.raises(StepFailed, match=f"GPU {BUS_ID} did not come back from its reset"):
-        read_back(gpu, lambda: None, clock=lambda: float(next(now)), sleep=lambda _: None)
+        read_back(gpu, lambda _: None, clock=lambda: float(next(now)), sleep=lambda _: None)
 
 
 @pytest.mark.usefixtures("session")

@@ -58,7 +58,7 @@ def changed_together(
     desired = {board.uuid(number): layout for number in numbers}
     modes = ModePermission(by=ModeChange.DRIVER, fallback=ResetFallback(reset=reset))
     with board.simulation, Journal(board.journal) as journal, NvmlWorld(board.start) as world:
-        return apply(world, journal, desired, origin="a test", modes=modes, board=world)
+        return apply(world, journal, desired, origin="a test", modes=modes)
 
 
 def modes_of(board: SimulatedNode) -> list[tuple[bool, bool]]:
@@ -125,7 +125,7 @@ def changed_together_first(board: SimulatedNode) -> ChangeResult:
     desired = {board.gpus()[0].uuid: SEVEN}
     modes = ModePermission(by=ModeChange.DRIVER, fallback=ALLOWED)
     with board.simulation, Journal(board.journal) as journal, NvmlWorld(board.start) as world:
-        return apply(world, journal, desired, origin="a test", modes=modes, board=world)
+        return apply(world, journal, desired, origin="a test", modes=modes)
 
 
 def test_a_hidden_process_on_one_gpu_leaves_the_whole_board_as_it_was(
@@ -215,7 +215,7 @@ def _killed_at(
             Journal(board.journal) as journal,
             NvmlWorld(board.start) as world,
         ):
-            apply(world, journal, desired, origin="a test", modes=modes, board=world)
+            apply(world, journal, desired, origin="a test", modes=modes)
     return tuple(effects.names)
 
 
