@@ -214,16 +214,15 @@ def resume(
     *,
     change: str = "",
     desired: Collection[str] = (),
-    retry_stuck: bool = True,
+    is_restore: bool = True,
     hung: Collection[str] = (),
     sentinel: RebootSentinel | None = None,
-    taken_back: str = "",
 ) -> ChangeResult | None:
     """End the changes that other processes left open; None if there are none.
 
-    A change that was interrupted goes on; with ``retry_stuck`` a stuck one is rolled back once
-    more. One that waits for a boot goes on once its GPU has the mode, and back where that is not to
-    be expected any more, or where it is the change ``taken_back``; ``sentinel`` as of
+    A change that was interrupted goes on; a restore rolls a stuck one back once more. One that
+    waits for a boot goes on once its GPU has the mode, and back where that is not to be expected
+    any more, or where a restore takes it back by its id, ``change``; ``sentinel`` as of
     :func:`apply`. ``hung``: bus ids of GPUs for which the driver is not called: a change there is
     stuck.
     The result is that of the request ``change`` on all its GPUs, ``desired``, if the journal has
@@ -236,10 +235,10 @@ def resume(
             why = f"{_HUNG}{_OR_SMI}" if record.reset else _HUNG
             ended[record.key] = _keep_stuck(journal, record, why, hung=True)
         elif is_for_boot(record):
-            going_on = after_wait(world, record, sentinel, taken_back)
+            going_on = after_wait(world, record, sentinel, change if is_restore else "")
             if going_on is not None:
                 ended[record.key] = drive(world, journal, going_on, sentinel)
-        elif retry_stuck or record.outcome is None:
+        elif is_restore or record.outcome is None:
             log.warning("MIG change resumed", extra=_facts(record, way=record.direction))
             ended[record.key] = drive(world, journal, record, sentinel)
     of_request = content.of(change) if change else ()

@@ -161,11 +161,7 @@ class Journal:
 
     def _history(self) -> tuple[ChangeRecord, ...]:
         """The entries that have ended, the newest last; a damaged history is none."""
-        content = self._read(PAST, HISTORY.most_length)
-        try:
-            stored = None if content is None else HISTORY.decode(content)
-        except BadInput:
-            stored = None
+        stored = HISTORY.readable(self._read(PAST, HISTORY.most_length))
         return () if stored is None else stored.changes
 
     def verified(self) -> Mapping[str, VerifiedLayout]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import gpu_holders
@@ -58,6 +58,8 @@ from mig.users.pod_users import pod_users, unplaced_devices
 from mig.users.process_users import process_users
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SCAN_SECONDS: Final = 1.0
 """Shortest time between two scans for open device files, which read all open files of the node."""
@@ -307,12 +309,9 @@ def _perform(gpu: MigGpu, step: MigStep) -> None:
                 raise StepFailed(f"GPU {gpu.bus_id}: the driver has no profile {step.profile} now")
             create_gpu_instance(gpu, profile, step.start)
         case CreateCompute():
-            gpu_instance = next(
-                (instance for instance in gpu.instances if instance.start == step.start), None
-            )
-            if gpu_instance is None:
-                raise StepFailed(f"GPU {gpu.bus_id}: no GPU instance at memory unit {step.start}")
-            create_compute_instance(gpu, gpu_instance, step.slices, step.first)
+            at_place = (instance for instance in gpu.instances if instance.start == step.start)
+            why = f"GPU {gpu.bus_id}: no GPU instance at memory unit {step.start}"
+            create_compute_instance(gpu, _first(at_place, why), step.slices, step.first)
         case DestroyInstance():
             instance = _instance(gpu, step.instance)
             # ids are used again: another program may have replaced the instance since the plan
@@ -324,19 +323,19 @@ def _perform(gpu: MigGpu, step: MigStep) -> None:
             destroy_gpu_instance(gpu, instance)
         case DestroyCompute():
             instance = _instance(gpu, step.instance)
-            compute = next(
-                (compute for compute in instance.compute if compute.id == step.compute), None
-            )
-            if compute is None:
-                raise StepFailed(
-                    f"GPU {gpu.bus_id}: GPU instance {step.instance} has no compute instance"
-                    f" {step.compute}"
-                )
-            destroy_compute_instance(gpu, instance, compute)
+            with_id = (compute for compute in instance.compute if compute.id == step.compute)
+            holder = f"GPU {gpu.bus_id}: GPU instance {step.instance}"
+            why = f"{holder} has no compute instance {step.compute}"
+            destroy_compute_instance(gpu, instance, _first(with_id, why))
 
 
 def _instance(gpu: MigGpu, number: int) -> CurrentInstance:
-    instance = next((instance for instance in gpu.instances if instance.id == number), None)
-    if instance is None:
-        raise StepFailed(f"GPU {gpu.bus_id}: there is no GPU instance {number}")
-    return instance
+    with_id = (instance for instance in gpu.instances if instance.id == number)
+    return _first(with_id, f"GPU {gpu.bus_id}: there is no GPU instance {number}")
+
+
+def _first(parts: Iterable[T], why_none: str) -> T:
+    """The first of these. Raises StepFailed where there is none."""
+    for part in parts:
+        return part
+    raise StepFailed(why_none)

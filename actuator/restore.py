@@ -43,19 +43,18 @@ def restore_layouts(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...
         for uuid, remembered in verified.items()
         if remembered.load != load and uuid not in unended
     }
-    refused = {
-        uuid: why
-        for uuid, remembered in lost.items()
-        if (why := _why_not(world, remembered, uuid, seen.get(uuid))) is not None
+    why_not = {
+        uuid: _why_not(world, remembered, uuid, seen.get(uuid)) for uuid, remembered in lost.items()
     }
     change = str(uuid4())
-    failed = {
-        uuid: why
-        for uuid in lost
-        if uuid not in refused
-        if (why := _bring_back(world, journal, seen[uuid], lost[uuid], change)) is not None
-    }
-    return _restored_gpus(world, lost, refused | failed)
+    for uuid, remembered in lost.items():
+        if not why_not[uuid]:
+            why_not[uuid] = _bring_back(world, journal, seen[uuid], remembered, change)
+    after = {gpu.uuid: gpu for gpu in world.observe()}
+    return tuple(
+        _restored(uuid, remembered, why_not[uuid], after.get(uuid))
+        for uuid, remembered in lost.items()
+    )
 
 
 def _forget_changed(
@@ -76,24 +75,22 @@ def _forget_changed(
         )
 
 
-def _why_not(
-    world: MigWorld, remembered: VerifiedLayout, uuid: str, gpu: MigGpu | None
-) -> str | None:
-    """Why a GPU's layout cannot be restored; None if it can."""
+def _why_not(world: MigWorld, remembered: VerifiedLayout, uuid: str, gpu: MigGpu | None) -> str:
+    """Why a GPU's layout cannot be restored; empty if it can."""
     if gpu is None:
         return "the driver does not list the GPU, or its MIG state cannot be read"
     if has_layout(gpu, remembered.layout()):
-        return None
+        return ""
     if gpu.instances:
         return "it has instances that were made since the driver was loaded"
     planned = plan([gpu], {uuid: remembered.layout()}, world.device_users(), spare_busy=True)
-    return planned.obstacles[0].detail if isinstance(planned, MigRefusal) else None
+    return planned.obstacles[0].detail if isinstance(planned, MigRefusal) else ""
 
 
 def _bring_back(
     world: MigWorld, journal: Journal, gpu: MigGpu, lost: VerifiedLayout, change: str
-) -> str | None:
-    """Restore a GPU; None, or why it failed. ``change``: id of the change."""
+) -> str:
+    """Restore a GPU; why it failed, empty where it did not. ``change``: id of the change."""
     if not has_layout(gpu, lost.layout()):
         (record,) = begin(
             world,
@@ -108,7 +105,7 @@ def _bring_back(
         if record.outcome is not Outcome.APPLIED:
             return record.reason
     remember(world, journal, [gpu.uuid])
-    return None
+    return ""
 
 
 def take_in_order(world: MigWorld, gpu: MigGpu, lost: VerifiedLayout) -> None:
@@ -124,24 +121,15 @@ def take_in_order(world: MigWorld, gpu: MigGpu, lost: VerifiedLayout) -> None:
             break
 
 
-def _restored_gpus(
-    world: MigWorld, lost: Mapping[str, VerifiedLayout], why_not: Mapping[str, str]
-) -> tuple[RestoredGpu, ...]:
-    seen = {gpu.uuid: gpu for gpu in world.observe()}
-    restored = []
-    for uuid, before in lost.items():
-        restored_gpu = RestoredGpu(
-            gpu=uuid,
-            why_not=why_not.get(uuid, ""),
-            gone=before.gone(seen[uuid]) if uuid in seen else (),
-        )
-        restored.append(restored_gpu)
-        if restored_gpu.why_not:
-            log.warning("MIG layout not restored", extra={"gpu": uuid, "why": restored_gpu.why_not})
-        else:
-            log.info("MIG layout restored", extra={"gpu": uuid})
-        if restored_gpu.gone and uuid in seen:
-            log.warning(
-                "MIG devices gone", extra={"gpu": uuid, "devices": ", ".join(restored_gpu.gone)}
-            )
-    return tuple(restored)
+def _restored(
+    uuid: str, remembered: VerifiedLayout, why_not: str, gpu: MigGpu | None
+) -> RestoredGpu:
+    """The result for a GPU, logged; ``gpu``: as it is now, None where it cannot be read."""
+    gone = () if gpu is None else remembered.gone(gpu)
+    if why_not:
+        log.warning("MIG layout not restored", extra={"gpu": uuid, "why": why_not})
+    else:
+        log.info("MIG layout restored", extra={"gpu": uuid})
+    if gone:
+        log.warning("MIG devices gone", extra={"gpu": uuid, "devices": ", ".join(gone)})
+    return RestoredGpu(gpu=uuid, why_not=why_not, gone=gone)

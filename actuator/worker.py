@@ -34,12 +34,12 @@ from actuator.selftest import SelftestEdge, SelftestEvent, selftest
 from actuator.worker_messages import (
     COLLECT_SECONDS,
     Calling,
+    Failed,
     Logged,
     Order,
     SelftestRequest,
     WorkerMessage,
     by_part,
-    failed,
 )
 from api.mig_outcome import Outcome
 from base.errors import GpuscapeError
@@ -102,26 +102,19 @@ def _without_hung(order: Order, journal: Journal) -> Start:
 def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
     """End the changes that are open, and the request's."""
     request = order.request
-    if request is None:
-        ended = resume(
-            world,
-            journal,
-            change=order.change,
-            hung=order.hung,
-            sentinel=order.sentinel,
-            taken_back=order.change,
-        )
-        return _without_request(world, journal, ended)
-    has_begun = bool(request.change and journal.content().of(request.change))
+    change = order.change if request is None else request.change
+    has_begun = bool(change and journal.content().of(change))
     ended = resume(
         world,
         journal,
-        change=request.change,
-        desired=request.desired.keys(),
-        retry_stuck=False,
+        change=change,
+        desired=() if request is None else request.desired.keys(),
+        is_restore=request is None,
         hung=order.hung,
         sentinel=order.sentinel,
     )
+    if request is None:
+        return _without_request(world, journal, ended)
     if has_begun and ended is not None:
         return ended
     return apply(
@@ -287,4 +280,4 @@ def main() -> None:
             result = carry_out(order, announce)
         writer.send(result)
     except GpuscapeError as error:
-        writer.send(failed(error))
+        writer.send(Failed(kind=type(error).__name__, text=str(error)))

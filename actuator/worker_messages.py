@@ -118,28 +118,22 @@ class Failed(_Strict, frozen=True, kw_only=True, tag=True):
 
 WorkerMessage = Logged | Calling | SelftestEvent | ChangeResult | Failed
 
-_ERRORS: Final[tuple[type[GpuscapeError], ...]] = (
-    JournalBusy,
-    JournalUnusable,
-    StepFailed,
-    DriverAbsent,
-    DriverMismatch,
-    BadInput,
-)
-
-
-def failed(error: GpuscapeError) -> Failed:
-    """An error as a message."""
-    kind = next((error_type for error_type in _ERRORS if type(error) is error_type), Transient)
-    return Failed(kind=kind.__name__, text=str(error))
+_ERRORS: Final[dict[str, type[GpuscapeError]]] = {
+    error.__name__: error
+    for error in (
+        JournalBusy,
+        JournalUnusable,
+        StepFailed,
+        DriverAbsent,
+        DriverMismatch,
+        BadInput,
+    )
+}
 
 
 def raised(message: Failed) -> GpuscapeError:
-    """A message as the error that it was."""
-    kind = next(
-        (error_type for error_type in _ERRORS if error_type.__name__ == message.kind), Transient
-    )
-    return kind(message.text)
+    """A message as the error that it was; one that nobody tells apart as Transient."""
+    return _ERRORS.get(message.kind, Transient)(message.text)
 
 
 def by_part(pods: Iterable[PodOnGpu]) -> DeviceUsers:

@@ -75,7 +75,7 @@ class VersionedFormat(Generic[T]):
             raise self._damaged(fault)
         return value
 
-    def readable(self, text: str | None) -> T | None:
+    def readable(self, text: str | bytes | None) -> T | None:
         """The value in ``text``; None without a text, and for damage or another version."""
         try:
             return None if text is None else self.decode(text)

@@ -40,7 +40,7 @@ class RebootSentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         if not os.access(folder, os.W_OK):
             return f"no boot can be requested: {folder} is not writable"
         if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return f"no boot can be requested: other users may write to {folder}; run chmod go-w on it"
+            return f"no boot can be requested: others may write to {folder}; run chmod go-w on it"
         return ""
 
     def write(self, text: str) -> str:

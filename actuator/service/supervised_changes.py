@@ -7,7 +7,7 @@ import msgspec
 
 from actuator.change import ChangeResult
 from actuator.service.actuator_settings import ActuatorSettings
-from actuator.service.transactions import RunChange, layout_of
+from actuator.service.transactions import ActuatorTask, RunChange, layout_of
 from actuator.supervisor import run_change
 from actuator.worker_messages import ChangeRequest, Order
 from api.actuator.actuator_messages import ApplyRequest, RestoreRequest
@@ -25,7 +25,7 @@ def supervised(source: Start, settings: ActuatorSettings) -> RunChange:
         deadline_seconds=settings.change_deadline_seconds,
     )
 
-    def run(request: ApplyRequest | RestoreRequest | None) -> ChangeResult:
+    def run(request: ActuatorTask) -> ChangeResult:
         match request:
             case ApplyRequest():
                 change = change_request(request, settings.fallback)

@@ -52,7 +52,9 @@ from mig.gpu_layout import DesiredInstance, GpuLayout
 
 log = logging.getLogger(__name__)
 
-RunChange = Callable[[ApplyRequest | RestoreRequest | None], ChangeResult]
+ActuatorTask = ApplyRequest | RestoreRequest | None
+"""A client's request; None: go on with what the journal has."""
+RunChange = Callable[[ActuatorTask], ChangeResult]
 """Carries out a change; without an ApplyRequest it gives up the GPUs that a RestoreRequest names,
 then ends the open changes. Raises GpuscapeError."""
 AT_START = "restore-at-start"
@@ -85,16 +87,14 @@ class Transactions:
         self._wake = wake
         self._running: str | None = None
         self._reply: Reply = _ignore_answer
-        self._answer: ActuatorAnswer | None = None
+        self._ended: tuple[ActuatorTask, ChangeResult | Exception] | None = None
         self._lock = threading.Lock()
         self._stopping = False
         self._clock = clock
         self._sentinel = sentinel
-        self._boot_seconds = 0.0
         self._backoff = Backoff(
             first_seconds=FIRST_RETRY_SECONDS, longest_seconds=LONGEST_RETRY_SECONDS, uniform=None
         )
-        self._too_early: GpuscapeError | None = None
         self._due: float | None = None
 
     @property
@@ -133,15 +133,7 @@ class Transactions:
         unended = _first_unended(content)
         if unended or verified:
             change = unended[0].change if unended else AT_START
-            self._begin(change, self._ended_later, _ignore_answer)
-
-    def _ended_later(self) -> ChangeResult:
-        """Resume, in the change's thread; an error that may pass is kept for :meth:`finish`."""
-        try:
-            return self._run(None)
-        except (DriverAbsent, DriverMismatch, JournalBusy) as error:
-            self._too_early = error
-            raise
+            self._begin(change, None, _ignore_answer)
 
     def state(self, change: str | None = None) -> StateAnswer:
         """The running, the open and the last ended change, and the state of ``change``."""
@@ -197,29 +189,36 @@ class Transactions:
         in_the_way = _in_the_way(request, content)
         if in_the_way is not None:
             return reply(in_the_way)
-        self._begin(request.change, lambda: self._run(request), reply)
+        self._begin(request.change, request, reply)
         return None
 
     def finish(self) -> None:
         """Answer the change that has ended meanwhile, if one has."""
         with self._lock:
-            answer, self._answer = self._answer, None
-        if answer is None:
+            ended, self._ended = self._ended, None
+        if ended is None:
             return
-        reply, self._reply, self._running = self._reply, _ignore_answer, None
-        why, self._too_early = self._too_early, None
-        if why is not None:
-            seconds = self._backoff.failed()
+        task, result = ended
+        change, reply = self._running or "", self._reply
+        self._running, self._reply = None, _ignore_answer
+        boot_seconds = 0.0
+        answer: ActuatorAnswer
+        if isinstance(result, ChangeResult):
+            answer, boot_seconds = _answer(change, result), result.boot_seconds
+            if boot_seconds:
+                state = self.state(change)
+                answer = state if state.named is not None and state.named.awaits_boot else answer
+        elif task is None and isinstance(result, DriverAbsent | DriverMismatch | JournalBusy):
+            answer, seconds = _failure(change, result), self._backoff.failed()
             self._due = self._clock() + seconds
-            log.warning("MIG restore waits", extra={"why": str(why), "seconds": seconds})
-        if why is None and self._has_waiting():
+            log.warning("MIG restore waits", extra={"why": str(result), "seconds": seconds})
+        else:
+            answer = _failure(change, result)
+            log.warning("MIG change failed", extra={"change": change, "why": answer.reason})
+        if self._has_waiting():
             # a worker may have left the file unwritten, or the end of the change
-            seconds = self._boot_seconds if isinstance(answer, ChangeAnswer) else 0.0
-            due = self._clock() + (seconds or LONGEST_RETRY_SECONDS)
+            due = self._clock() + (boot_seconds or LONGEST_RETRY_SECONDS)
             self._due = due if self._due is None else min(self._due, due)
-        if isinstance(answer, ChangeAnswer) and self._boot_seconds:
-            state = self.state(answer.change)
-            answer = state if state.named is not None and state.named.awaits_boot else answer
         reply(answer)
 
     def _has_waiting(self) -> bool:
@@ -240,7 +239,8 @@ class Transactions:
         desired: Collection[str] = ()
         if isinstance(request, ApplyRequest):
             if not _is_same(request, records):
-                return _name_taken(request.change)
+                why = f"{request.change} is the name of another change"
+                return _refused(ActuatorRefusal.CONFLICT, why, request.change)
             desired = request.desired.keys()
         elif Outcome.STUCK in outcomes:  # only a RestoreRequest tries a stuck change again
             return None
@@ -248,33 +248,23 @@ class Transactions:
             return None
         return _answer(request.change, result_of(records, desired), again=True)
 
-    def _begin(self, change: str, call: Callable[[], ChangeResult], reply: Reply) -> None:
+    def _begin(self, change: str, task: ActuatorTask, reply: Reply) -> None:
         self._running, self._reply = change, reply
         try:
-            threads.started(lambda: self._carry_out(change, call), "change")
+            threads.started(lambda: self._carry_out(task), "change")
         except threads.NoThread as error:
             self._running, self._reply = None, _ignore_answer
             reply(_refused(ActuatorRefusal.FAILED, str(error)))
 
-    def _carry_out(self, change: str, call: Callable[[], ChangeResult]) -> None:
-        """Carry a change out in a thread of its own, and keep the answer for :meth:`finish`."""
-        answer: ActuatorAnswer
+    def _carry_out(self, task: ActuatorTask) -> None:
+        """Carry a change out in a thread of its own, and keep its end for :meth:`finish`."""
+        ended: ChangeResult | Exception
         try:
-            result = call()
-            answer, self._boot_seconds = _answer(change, result), result.boot_seconds
-        except JournalBusy as error:
-            answer = _refused(ActuatorRefusal.BUSY, str(error))
-        except JournalUnusable as error:
-            answer = _refused(ActuatorRefusal.JOURNAL, str(error))
-        except GpuscapeError as error:
-            answer = _refused(ActuatorRefusal.FAILED, str(error), change)
+            ended = self._run(task)
         except Exception as error:  # or nobody would ever be answered
-            log.exception("internal error", extra={"part": "change"})
-            answer = _refused(ActuatorRefusal.FAILED, f"a defect: {type(error).__name__}", change)
-        if isinstance(answer, RefusalAnswer) and self._too_early is None:
-            log.warning("MIG change failed", extra={"change": change, "why": answer.reason})
+            ended = error
         with self._lock:
-            self._answer = answer
+            self._ended = task, ended
         self._wake()
 
     def _content(self) -> RecordedChanges:
@@ -329,6 +319,19 @@ def _answer(change: str, result: ChangeResult, *, again: bool = False) -> Actuat
     )
 
 
+def _failure(change: str, error: Exception) -> RefusalAnswer:
+    """The answer for a change whose end is not known, or that could not begin."""
+    match error:
+        case JournalBusy():
+            return _refused(ActuatorRefusal.BUSY, str(error))
+        case JournalUnusable():
+            return _refused(ActuatorRefusal.JOURNAL, str(error))
+        case GpuscapeError():
+            return _refused(ActuatorRefusal.FAILED, str(error), change)
+    log.error("internal error", extra={"part": "change"}, exc_info=error)
+    return _refused(ActuatorRefusal.FAILED, f"a defect: {type(error).__name__}", change)
+
+
 def _shortened(gpus: Iterable[GpuOutcome]) -> tuple[GpuOutcome, ...]:
     """Outcomes with reasons that an answer has room for."""
     return tuple(msgspec.structs.replace(gpu, reason=gpu.reason[:MOST_GPU_TEXT]) for gpu in gpus)
@@ -356,10 +359,6 @@ def _in_the_way(
                 ActuatorRefusal.CONFLICT, f"change {record.change} {why}", record.change
             )
     return None
-
-
-def _name_taken(change: str) -> RefusalAnswer:
-    return _refused(ActuatorRefusal.CONFLICT, f"{change} is the name of another change", change)
 
 
 def _first_unended(content: RecordedChanges) -> tuple[ChangeRecord, ...]:

@@ -560,7 +560,7 @@ def test_a_gpu_whose_call_hung_is_stuck_without_another_call(tmp_path: Path) -> 
     world = PlayedWorld(hardware)
 
     with Journal(tmp_path / "mig") as journal:
-        result = resume(world, journal, retry_stuck=False, hung=[bus_id])
+        result = resume(world, journal, is_restore=False, hung=[bus_id])
         [left] = journal.content().unended
 
     assert result is not None

@@ -180,7 +180,7 @@ class Drawn:
         if not has_begun:
             return apply(world, journal, self.desired, origin="a test", change=REQUEST)
         return resume(
-            world, journal, change=REQUEST, desired=self.desired, retry_stuck=False, hung=hung
+            world, journal, change=REQUEST, desired=self.desired, is_restore=False, hung=hung
         )
 
     def instances(self) -> dict[str, frozenset[Instance]]:
