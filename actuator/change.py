@@ -13,11 +13,12 @@ process dies, the next one goes on from there, also with the GPUs that the reque
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from actuator.boots.boot_wait import after_wait, is_for_boot, waiting_for_boot
 from actuator.boots.reboot_sentinel import RebootSentinel
@@ -79,6 +80,12 @@ def result_of(records: Iterable[ChangeRecord], desired: Collection[str] = ()) ->
     return ChangeResult(outcome=joint_outcome(gpus), reason=joint_reason(gpus), gpus=gpus)
 
 
+def refused(refusal: MigRefusal) -> ChangeResult:
+    """Result of a request that the planner refuses: nothing was done."""
+    why = refusal.obstacles[0].detail
+    return ChangeResult(outcome=Outcome.REFUSED, reason=why, refusal=refusal)
+
+
 def apply(
     world: MigWorld,
     journal: Journal,
@@ -106,8 +113,7 @@ def apply(
     journal.need_no_change(desired.keys())
     seen, planned = _planned(world, desired, strategy, modes)
     if isinstance(planned, MigRefusal):
-        reason = planned.obstacles[0].detail
-        return ChangeResult(outcome=Outcome.REFUSED, reason=reason, refusal=planned)
+        return refused(planned)
     affected = {step.gpu for step in planned.steps}
     # the plan that was shown had no steps, so nobody was made to leave the GPUs
     if affected and as_is:
@@ -120,14 +126,13 @@ def apply(
         is_allowed=modes.fallback.reset is MigReset.ALLOW,
     )
     if refusal := shared.refusal(seen, switched, world.unread):
-        reason = refusal.obstacles[0].detail
-        return ChangeResult(outcome=Outcome.REFUSED, reason=reason, refusal=refusal)
+        return refused(refusal)
     kept = {uuid: planned.after[uuid] for uuid in desired.keys() - affected}
     # before the change begins, since it raises where another program changes MIG just now
     _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
     if not affected:
         result = result_of((), desired.keys())
-        return msgspec.structs.replace(result, reason="every GPU has the desired layout")
+        return replace(result, reason="every GPU has the desired layout")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
     after = planned.after
     records = begin(world, journal, gpus, after, origin=origin, change=change, modes=modes)
@@ -257,11 +262,7 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
     for record in unended:
         log.warning("MIG GPU given up", extra=_facts(record))
         reason = "; ".join(filter(None, (record.reason, "given up")))
-        journal.end(
-            msgspec.structs.replace(
-                record, outcome=Outcome.ROLLED_BACK, reason=reason, given_up=True
-            )
-        )
+        journal.end(replace(record, outcome=Outcome.ROLLED_BACK, reason=reason, given_up=True))
     verified = journal.verified()
     kept = {uuid: layout for uuid, layout in verified.items() if uuid not in gpus}
     if len(kept) < len(verified):
@@ -287,9 +288,9 @@ def drive(
             return _end(journal, record, Outcome.APPLIED)
         if by_smi.is_lacking and (waiting := waiting_for_boot(world, journal, record, sentinel)):
             return waiting
-        record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
+        record = replace(record, direction=Direction.BACK, reason=failure)
         # without it the next start goes forward, which is as good an end
-        _write_if_possible(journal, record)
+        _write_if_possible(journal.write, record)
         log.warning("MIG change rolling back", extra=_facts(record, why=failure))
     failure = reach(world, record.gpu, record.previous, record.modes)
     if failure is None:
@@ -356,12 +357,10 @@ def _remember_kept(
 
 
 def _end(journal: Journal, record: ChangeRecord, outcome: Outcome) -> ChangeRecord:
-    record = msgspec.structs.replace(record, outcome=outcome, hung=False)
+    record = replace(record, outcome=outcome, hung=False)
     log.info("MIG change ended", extra=_facts(record, outcome=outcome))
-    try:
-        journal.end(record)
-    except JournalUnusable as error:  # the next start finds it open, verifies it, and ends it
-        log.warning("MIG journal not written", extra={"why": str(error)})
+    # else the next start finds it open, verifies it, and ends it
+    _write_if_possible(journal.end, record)
     return record
 
 
@@ -374,17 +373,17 @@ def _keep_stuck(
     journal: Journal, record: ChangeRecord, reason: str, *, hung: bool = False
 ) -> ChangeRecord:
     """Keep the change of a GPU that reached neither layout; a person ends it."""
-    record = msgspec.structs.replace(
+    record = replace(
         record, direction=Direction.BACK, outcome=Outcome.STUCK, reason=reason, hung=hung
     )
-    _write_if_possible(journal, record)
+    _write_if_possible(journal.write, record)
     log.warning("MIG change stuck; run gpuscape mig restore", extra=_facts(record, why=reason))
     return record
 
 
-def _write_if_possible(journal: Journal, record: ChangeRecord) -> None:
+def _write_if_possible(write: Callable[[ChangeRecord], None], record: ChangeRecord) -> None:
     try:
-        journal.write(record)
+        write(record)
     except JournalUnusable as error:
         log.warning("MIG journal not written", extra={"why": str(error)})
 

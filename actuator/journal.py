@@ -17,7 +17,6 @@ import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from actuator.change_record import (
@@ -80,12 +79,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

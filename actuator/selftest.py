@@ -15,8 +15,9 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from actuator.change import ChangeResult, begin, drive, result_of
+from actuator.change import ChangeResult, begin, drive, refused, result_of
 from actuator.change_record import Direction
 from actuator.journal import Journal
 from actuator.layout_steps import observed_gpu, reach
@@ -99,9 +100,7 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     before = observed_gpu(world, uuid)
     refusal = _refusal(before, world.device_users())
     if refusal is not None:
-        return ChangeResult(
-            outcome=Outcome.REFUSED, reason=refusal.obstacles[0].detail, refusal=refusal
-        )
+        return refused(refusal)
     image = VerifiedLayout.from_gpu(before, world.driver_load())
     # BACK from the start: a process that dies in the test leaves nothing but the way back
     (record,) = begin(
@@ -115,11 +114,11 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     )
     why_early = _try_all(world, uuid, edge)
     _put_back(world, before, image)
-    record = drive(world, journal, msgspec.structs.replace(record, reason=why_early))
-    result = msgspec.structs.replace(result_of([record]), reason=record.reason, gpus=())
+    record = drive(world, journal, replace(record, reason=why_early))
+    result = replace(result_of([record]), reason=record.reason, gpus=())
     if result.outcome is not Outcome.ROLLED_BACK:
         return result
-    return msgspec.structs.replace(result, problems=_lost_devices(world, uuid, image))
+    return replace(result, problems=_lost_devices(world, uuid, image))
 
 
 def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:

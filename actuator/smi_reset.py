@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from actuator.change_record import ChangeRecord, Direction
 from actuator.gpu_holders import gpu_holders, is_held
@@ -93,7 +93,7 @@ class OneReset:
 
     def _note(self) -> None:
         """Write the entries with their reset. Raises StepFailed."""
-        begun = tuple(msgspec.structs.replace(record, reset=True) for record in self.records)
+        begun = tuple(replace(record, reset=True) for record in self.records)
         try:
             self._journal.write(*begun)
         except JournalUnusable as error:
@@ -116,9 +116,7 @@ def reset_together(
         by_smi.make()
     except StepFailed as error:
         back, why = Direction.BACK, str(error)
-        return tuple(
-            msgspec.structs.replace(record, direction=back, reason=why) for record in by_smi.records
-        )
+        return tuple(replace(record, direction=back, reason=why) for record in by_smi.records)
     return by_smi.records
 
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 from uuid import uuid4
 
 import msgspec
@@ -79,7 +79,7 @@ def run_change(order: Order) -> ChangeResult:
         order = msgspec.structs.replace(order, request=request)
     while True:
         try:
-            with _Worker(order) as worker:
+            with contextlib.closing(_Worker(order)) as worker:
                 return worker.result()
         except WorkerHung as error:
             if not error.bus_id or error.bus_id in order.hung:
@@ -94,12 +94,12 @@ def run_selftest(order: Order, on_result: Callable[[SelftestEvent], None]) -> Ch
     Raises as :func:`run_change`; in the middle of the test the journal then has a change that goes
     back.
     """
-    with _Worker(order) as worker:
+    with contextlib.closing(_Worker(order)) as worker:
         return worker.result(on_result)
 
 
 class _Worker:
-    """A worker process, used as a context manager."""
+    """A worker process, until it is closed."""
 
     def __init__(self, order: Order) -> None:
         """Raises Transient if the process cannot be started."""
@@ -130,12 +130,6 @@ class _Worker:
         finally:
             os.close(writes_to)
             self._error.writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop reading from the process."""

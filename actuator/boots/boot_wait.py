@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from actuator.boots.reboot_sentinel import RebootSentinel
 from actuator.change_record import ChangeRecord, Direction
@@ -41,7 +41,7 @@ def waiting_for_boot(
     try:
         if _has_mode(world, record) or not world.leave_mode(record.gpu, on=record.desired.mig):
             return None
-        waiting = msgspec.structs.replace(record, boot_asked=boot, asked_at=world.now())
+        waiting = replace(record, boot_asked=boot, asked_at=world.now())
         journal.write(waiting)
     except (StepFailed, JournalUnusable) as error:  # the way back takes the mode back too
         log.warning("MIG change cannot wait for a boot", extra={"why": str(error)})
@@ -69,7 +69,7 @@ def going_back(record: ChangeRecord, why: str) -> ChangeRecord:
     log.warning(
         "MIG change no longer waits for a boot", extra={"change": record.change, "why": why}
     )
-    return msgspec.structs.replace(record, direction=Direction.BACK, reason=why)
+    return replace(record, direction=Direction.BACK, reason=why)
 
 
 def _why_back(

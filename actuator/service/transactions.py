@@ -12,7 +12,6 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -298,14 +297,8 @@ def _is_same(request: ApplyRequest, records: Iterable[ChangeRecord]) -> bool:
     return all(
         request.origin == record.origin
         and record.gpu in request.desired
-        and _shape(layout_of(request.desired[record.gpu])) == _shape(record.desired)
+        and layout_of(request.desired[record.gpu]).anywhere == record.desired.anywhere
         for record in records
-    )
-
-
-def _shape(layout: GpuLayout) -> tuple[bool, Counter[tuple[str, tuple[int, ...]]]]:
-    return layout.mig, Counter(
-        (instance.profile, instance.compute) for instance in layout.instances
     )
 
 
