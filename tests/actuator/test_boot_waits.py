@@ -183,6 +183,15 @@ def test_a_restart_before_the_boot_changes_nothing(vm: BootNode, restarts: int) 
     assert vm.work().outcome is Outcome.APPLIED
 
 
+def test_a_request_that_comes_again_waits_on(vm: BootNode) -> None:
+    """Only a restore takes the mode back by the change's id."""
+    vm.work(SEVEN)
+
+    vm.work(SEVEN)
+
+    assert (vm.mode(), vm.asks) == ((False, True), True)
+
+
 def test_a_file_that_was_not_written_before_the_worker_died_is_written_by_the_next(
     vm: BootNode,
 ) -> None:

@@ -141,6 +141,13 @@ def test_without_the_setting_no_gpu_is_reset(on: SimulatedNode) -> None:
     assert "&& reboot" in result.reason
 
 
+def test_the_history_has_the_reset(on: SimulatedNode) -> None:
+    changed(on)
+
+    with Journal(on.journal) as journal:
+        assert [record.reset for record in journal.content().ended] == [True]
+
+
 def test_a_driver_that_resets_has_no_help(on: SimulatedNode, tmp_path: Path) -> None:
     on.simulation.set_resets(mode_change="resets")
     shutil.rmtree(tmp_path / "machine/host/usr", ignore_errors=True)
