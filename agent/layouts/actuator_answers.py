@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from agent.layouts import gpu_outcomes
-from agent.layouts.change_state import ChangeState, Transition, after_outcome
+from agent.layouts.change_state import ChangeState, after_outcome
 from agent.layouts.desired_change import is_in_the_way
 from agent.layouts.retry_times import ASK_SECONDS, ladder
 from api.actuator.actuator_messages import (
@@ -39,16 +39,16 @@ _TEMPORARY: Final = frozenset(
 )
 
 
-def after_answer(state: ChangeState, answer: ActuatorAnswer | str, now: float) -> Transition:
+def after_answer(state: ChangeState, answer: ActuatorAnswer | str, now: float) -> ChangeState:
     """The state after the answer to the pending task; a text is the reason why there was none."""
-    task = state.actuator.pending_task
-    state = replace(state, actuator=replace(state.actuator, pending_task=None))
+    task = state.pending_task
+    state = replace(state, pending_task=None)
     if isinstance(task, ApplyRequest | RestoreRequest):
         # without an answer as well: it may have been lost after the change
-        state = replace(state, gpus=replace(state.gpus, changes=state.gpus.changes + 1))
+        state = replace(state, changes=state.changes + 1)
     match task, answer:
         case _, str():
-            return _later(_not_running(_may_have_begun(state)), answer, now)
+            return _later(replace(_may_have_begun(state), runs=False), answer, now)
         case StateRequest(), StateAnswer():
             return _after_state(state, answer, now)
         case ApplyRequest(), StateAnswer(named=KnownChange(awaits_boot=file)) if file:
@@ -63,87 +63,83 @@ def after_answer(state: ChangeState, answer: ActuatorAnswer | str, now: float) -
         case RestoreRequest(), ChangeAnswer():
             return _after_restore(_answering(state), task, answer, now)
         case _, RefusalAnswer():
-            return _later(_not_running(state), answer.reason, now)
+            return _later(replace(state, runs=False), answer.reason, now)
         case _, StateAnswer() | UseAnswer() | ChangeAnswer():
             return _later(state, "the actuator sent the answer to another request", now)
         case _:
             assert_never(answer)
 
 
-def _after_refusal(state: ChangeState, refusal: RefusalAnswer, now: float) -> Transition:
+def _after_refusal(state: ChangeState, refusal: RefusalAnswer, now: float) -> ChangeState:
     """The actuator did not begin the request, at least not at this task."""
     if refusal.refusal in _TEMPORARY:
         return _later(state, refusal.reason, now)
-    request = replace(state.request, refusal=refusal.reason)
-    return Transition(
-        state=replace(state, request=request, actuator=replace(state.actuator, ask_at=now))
-    )
+    return replace(state, request=replace(state.request, refusal=refusal.reason), ask_at=now)
 
 
-def _after_state(state: ChangeState, answer: StateAnswer, now: float) -> Transition:
+def _after_state(state: ChangeState, answer: StateAnswer, now: float) -> ChangeState:
     if answer.problem:
         return _later(state, answer.problem, now)
-    state = _answering(state)
     is_running = answer.running is not None
-    stuck = gpu_outcomes.stuck(gpu_outcomes.of_request(answer.stuck))
-    actuator = replace(state.actuator, runs=is_running, stuck=stuck, no_reboot=answer.no_reboot)
-    if actuator.refused and not answer.no_reboot:
-        actuator = replace(actuator, refused="", ask_at=now)
     awaits_boot = "" if is_running or answer.named is None else answer.named.awaits_boot
+    is_open = state.request.is_open
+    request = replace(state.request, awaits_boot=awaits_boot, may_have_begun=is_open)
+    stuck = gpu_outcomes.stuck(gpu_outcomes.of_request(answer.stuck))
+    if state.refused and not answer.no_reboot:
+        state = replace(state, refused="", ask_at=now)
     if is_running or awaits_boot:
-        actuator = replace(actuator, ask_at=now + RUNNING_SECONDS)
-    request = replace(state.request, awaits_boot=awaits_boot, may_have_begun=state.request.is_open)
-    state = replace(state, request=request, actuator=actuator)
+        state = replace(state, ask_at=now + RUNNING_SECONDS)
+    state = replace(
+        _answering(state), request=request, runs=is_running, stuck=stuck, no_reboot=answer.no_reboot
+    )
     if is_running:
-        return Transition(state=state)
-    if state.request.is_open:
+        return state
+    if is_open:
         return _after_state_of_open(state, answer, now)
-    if state.request.outcome == Outcome.STUCK and answer.named is not None:
+    if request.outcome == Outcome.STUCK and answer.named is not None:
         return _after_state_of_stuck(state, answer.named, now)
-    if actuator.restored_load != actuator.restoring_load:
-        return Transition(state=_restoring(state, _interrupted(answer.open)))
-    return Transition(state=state)
+    if state.restored_load != state.restoring_load:
+        return replace(state, next_restore=_interrupted(answer.open))
+    return state
 
 
-def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) -> Transition:
+def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) -> ChangeState:
     """The open request ends as the journal shows, or what keeps it ends first."""
     request, named, other = state.request, answer.named, answer.open
     if named is not None and named.outcome is not None:
         outcome = _of_request(named.outcome)
         return after_outcome(state, outcome, named.reason, now, named.outcomes)
     if named is not None:
-        go_on = state if request.awaits_boot else _restoring(state, request.id)
-        return Transition(state=go_on)
+        return state if request.awaits_boot else replace(state, next_restore=request.id)
     if request.refusal:
         return after_outcome(state, Outcome.REFUSED, request.refusal, now)
     if other is None or not request.permit_seen or not is_in_the_way(other, request.change):
-        return Transition(state=replace(state, request=replace(request, may_have_begun=False)))
+        return replace(state, request=replace(request, may_have_begun=False))
     if request.blocking_change == other.change:  # asked once already: it does not end
         how = "has not ended" if other.outcome is None else "is stuck"
         why = f"the change {other.change} {how}: {other.reason}"
         return after_outcome(state, Outcome.REFUSED, why, now)
-    state = replace(state, request=replace(request, blocking_change=other.change))
-    return Transition(state=_restoring(state, other.change))
+    request = replace(request, blocking_change=other.change)
+    return replace(state, request=request, next_restore=other.change)
 
 
-def _after_state_of_stuck(state: ChangeState, named: KnownChange, now: float) -> Transition:
+def _after_state_of_stuck(state: ChangeState, named: KnownChange, now: float) -> ChangeState:
     """Take over the outcome of a stuck change that a person has ended; retries are as usual."""
     if named.outcome is None or named.outcome is Outcome.STUCK:
         outcomes = gpu_outcomes.of_request(named.outcomes) or state.request.outcomes
         request = replace(state.request, reason=named.reason, outcomes=outcomes)
-        return Transition(state=replace(state, request=request))
+        return replace(state, request=request)
     why = f"ended by hand: {named.reason}" if named.reason else ""
     return after_outcome(state, _of_request(named.outcome), why, now, named.outcomes)
 
 
 def _after_restore(
     state: ChangeState, restore: RestoreRequest, answer: ChangeAnswer, now: float
-) -> Transition:
+) -> ChangeState:
     if not state.request.is_open:
-        actuator = replace(state.actuator, restored_load=state.actuator.restoring_load)
-        return Transition(state=replace(state, actuator=actuator))
+        return replace(state, restored_load=state.restoring_load)
     if restore.change != state.request.id:
-        return Transition(state=_may_have_begun(state))
+        return _may_have_begun(state)
     if answer.outcome in (Outcome.REFUSED, Outcome.UNCHANGED):
         return _later(state, answer.reason, now)
     return after_outcome(state, answer.outcome, answer.reason, now, answer.outcomes)
@@ -159,28 +155,17 @@ def _of_request(outcome: Outcome) -> Outcome:
     return Outcome.APPLIED if outcome is Outcome.UNCHANGED else outcome
 
 
-def _later(state: ChangeState, why: str, now: float) -> Transition:
+def _later(state: ChangeState, why: str, now: float) -> ChangeState:
     """The actuator does not answer, or is busy: the wait doubles with each time."""
-    failed = state.actuator.failed_asks + 1
-    actuator = replace(
-        state.actuator, failed_asks=failed, problem=why, ask_at=now + ladder(ASK_SECONDS, failed)
-    )
-    return Transition(state=replace(state, actuator=actuator))
+    failed = state.failed_asks + 1
+    return replace(state, failed_asks=failed, problem=why, ask_at=now + ladder(ASK_SECONDS, failed))
 
 
 def _answering(state: ChangeState) -> ChangeState:
-    return replace(state, actuator=replace(state.actuator, failed_asks=0, problem=""))
-
-
-def _not_running(state: ChangeState) -> ChangeState:
-    return replace(state, actuator=replace(state.actuator, runs=False))
+    return replace(state, failed_asks=0, problem="")
 
 
 def _may_have_begun(state: ChangeState) -> ChangeState:
     """An open request may have begun; a request that has ended stays as it is."""
     is_open = state.request.is_open
     return replace(state, request=replace(state.request, may_have_begun=is_open))
-
-
-def _restoring(state: ChangeState, change: str) -> ChangeState:
-    return replace(state, actuator=replace(state.actuator, next_restore=change))

@@ -7,8 +7,8 @@ out anew after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.layouts import gpu_outcomes
@@ -20,7 +20,6 @@ from agent.layouts.retry_times import (
     REFUSED_SECONDS,
     Retry,
     ladder,
-    retry_of,
 )
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import ApplyRequest, RestoreRequest, StateRequest
@@ -74,48 +73,40 @@ class RequestState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActuatorState:
-    """What is known of the actuator."""
+class ChangeState:
+    """The newest request of one node, and all that decides on the actuator's next task for it."""
 
+    request: RequestState
+    ask_at: float
+    """Start of the actuator's next task, as far as it depends on earlier answers."""
     runs: bool = False
-    """It changes the GPUs for the request, or restores them."""
+    """The actuator changes the GPUs for the request, or restores them."""
     pending_task: ActuatorTask | None = None
-    """The task whose answer is outstanding."""
+    """The actuator's task whose answer is outstanding."""
     next_restore: str | None = None
     """Id of the change that it restores next; empty for a new one, None for no restore."""
-    ask_at: float
-    """Start of the next task, as far as it depends on earlier answers."""
     failed_asks: int = 0
     problem: str = ""
-    """Why it does not answer."""
+    """Why the actuator does not answer."""
     no_reboot: str = ""
-    """Why it cannot ask for a boot, where its settings allow one."""
+    """Why the actuator cannot ask for a boot, where its settings allow one."""
     refused: str = ""
     """Why the next request is not made."""
     restored_load: str = ""
-    """Load of the driver for which it has restored what a boot took."""
+    """Load of the driver for which the actuator has restored what a boot took."""
     restoring_load: str = ""
     """Load of the driver for which it is to restore that."""
     stuck: GpuOutcomes = ()
     """GPUs on which a change is stuck, of the newest request or of an earlier one."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryState:
-    """Failures since the layout is desired, and the retry that follows from them."""
-
+    key: object = NOT_EVALUATED
+    """Key of the desired layout of the newest evaluation."""
     failures: int = 0
+    """Failures, refusals and drifts are counted since the layout is desired."""
     refusals: int = 0
     drifts: int = 0
     retry: Retry | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutState:
-    """What is known of the layouts that the GPUs have."""
-
-    key: object = NOT_EVALUATED
-    """Key of the desired layout of the newest evaluation."""
+    """The retry that follows from them."""
     reached: str = ""
     """Digest of layouts that the GPUs have had: to have them again is a repair."""
     seen_unchanged: bool = False
@@ -123,60 +114,23 @@ class LayoutState:
     changes: int = 0
     """Number of times that the GPUs may have changed: readings made with fewer are stale."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeState:
-    """The newest request of one node, and all that decides on the actuator's next task for it."""
-
-    request: RequestState
-    actuator: ActuatorState
-    retries: RetryState = field(default_factory=RetryState)
-    gpus: LayoutState = field(default_factory=LayoutState)
-
     @property
     def needs_closed_handles(self) -> bool:
         """The agent's handles of NVML have to be closed."""
-        actuator = self.actuator
-        return actuator.runs or isinstance(actuator.pending_task, ApplyRequest | RestoreRequest)
+        return self.runs or isinstance(self.pending_task, ApplyRequest | RestoreRequest)
 
     @property
     def is_believed(self) -> bool:
         """The actuator has read the layout back, and nobody has read the GPUs since."""
         is_applied = self.request.outcome == Outcome.APPLIED
-        return is_applied and not self.gpus.seen_unchanged and self.retries.retry is None
+        return is_applied and not self.seen_unchanged and self.retry is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestMade:
-    """Event: a request was made."""
-
-    change: DesiredChange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutDrifted:
-    """Event: another program has changed the layout of this request."""
-
-    request: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestEnded:
-    """Event: a request has ended."""
-
-    request: RequestState
-
-
-ChangeEvent = RequestMade | LayoutDrifted | RequestEnded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
-    """The next state, at most one new task of the actuator, and the events for the log."""
-
-    state: ChangeState
-    task: ActuatorTask | None = None
-    events: tuple[ChangeEvent, ...] = ()
+_EARLIER: Final[Mapping[str, str]] = {
+    Outcome.ROLLED_BACK: "the change before failed",
+    Outcome.REFUSED: "the actuator refused",
+}
+"""Why an outcome that the Node shows delays the next request."""
 
 
 def first_state(
@@ -191,7 +145,7 @@ def first_state(
     ``failed_for_seconds``: how long ago a change has failed, where the Node shows that, and
     ``open_for_seconds`` how long ago an open one was requested.
     """
-    return ChangeState(
+    state = ChangeState(
         request=RequestState(
             id=shown.request,
             plan=shown.plan,
@@ -201,14 +155,14 @@ def first_state(
             may_have_begun=bool(shown.request) and not shown.outcome,
             outcomes=_shown_outcomes(shown),
         ),
-        actuator=ActuatorState(ask_at=now, stuck=gpu_outcomes.stuck(shown.outcomes)),
-        retries=RetryState(
-            failures=int(shown.outcome == Outcome.ROLLED_BACK),
-            refusals=int(shown.outcome == Outcome.REFUSED),
-            retry=retry_of(shown.outcome, now, failed_for_seconds),
-        ),
-        gpus=LayoutState(reached=shown.reached, seen_unchanged=shown.outcome == Outcome.APPLIED),
+        ask_at=now,
+        stuck=gpu_outcomes.stuck(shown.outcomes),
+        reached=shown.reached,
+        seen_unchanged=shown.outcome == Outcome.APPLIED,
     )
+    is_failed = shown.outcome == Outcome.ROLLED_BACK
+    ended_at = now - (min(failed_for_seconds, FAILED_SECONDS[0]) if is_failed else 0.0)
+    return _with_retry(state, shown.outcome, _EARLIER.get(shown.outcome, ""), ended_at)
 
 
 def _shown_outcomes(shown: ShownRequest) -> GpuOutcomes:
@@ -228,7 +182,7 @@ def after_outcome(
     reason: str,
     now: float,
     outcomes: Sequence[GpuOutcome] = (),
-) -> Transition:
+) -> ChangeState:
     """The request has ended: its retry follows from the outcome.
 
     ``outcomes``: those of its GPUs, where it was begun and the actuator reports them.
@@ -244,39 +198,35 @@ def after_outcome(
         awaits_boot="",
         refusal="",
     )
-    actuator = replace(
-        state.actuator,
+    state = replace(
+        state,
+        request=request,
         runs=False,
         next_restore=None,
         problem="",
         ask_at=now,
-        stuck=gpu_outcomes.still_stuck(state.actuator.stuck, outcomes),
+        stuck=gpu_outcomes.still_stuck(state.stuck, outcomes),
+        changes=state.changes + 1,
     )
-    gpus = replace(state.gpus, changes=state.gpus.changes + 1)
     if outcome is Outcome.APPLIED:  # a late change for earlier layouts keeps what was reached
-        gpus = replace(gpus, seen_unchanged=False, reached=gpus.reached or request.plan)
-    return Transition(
-        state=ChangeState(
-            request=request,
-            actuator=actuator,
-            retries=_retries_after(state.retries, outcome, reason, now),
-            gpus=gpus,
-        ),
-        events=(RequestEnded(request=request),),
-    )
+        state = replace(state, seen_unchanged=False, reached=state.reached or request.plan)
+    return _with_retry(state, outcome, reason, now)
 
 
-def _retries_after(retries: RetryState, outcome: Outcome, reason: str, now: float) -> RetryState:
+def _with_retry(state: ChangeState, outcome: str, why: str, now: float) -> ChangeState:
     match outcome:
         case Outcome.ROLLED_BACK:
-            failures = retries.failures + 1
-            retry = Retry(why=reason, not_before=now + ladder(FAILED_SECONDS, failures))
-            return replace(retries, failures=failures, retry=retry)
+            return with_failure(state, why, now)
         case Outcome.REFUSED:
-            refusals = retries.refusals + 1
-            retry = Retry(why=reason, not_before=now + ladder(REFUSED_SECONDS, refusals))
-            return replace(retries, refusals=refusals, retry=retry)
-        case Outcome.EXPIRED:
-            return replace(retries, retry=GIVEN_UP)
+            refusals = state.refusals + 1
+            retry = Retry(why=why, not_before=now + ladder(REFUSED_SECONDS, refusals))
+            return replace(state, refusals=refusals, retry=retry)
         case _:
-            return replace(retries, retry=None)
+            return replace(state, retry=GIVEN_UP if outcome == Outcome.EXPIRED else None)
+
+
+def with_failure(state: ChangeState, why: str, now: float) -> ChangeState:
+    """The change has failed once more, and is tried again later."""
+    failures = state.failures + 1
+    retry = Retry(why=why, not_before=now + ladder(FAILED_SECONDS, failures))
+    return replace(state, failures=failures, retry=retry)

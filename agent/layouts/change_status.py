@@ -113,7 +113,7 @@ def _phase(
 
     Those of the evaluation where no change is under way.
     """
-    request, problem, retry = state.request, state.actuator.problem, state.retries.retry
+    request, problem, retry = state.request, state.problem, state.retry
     is_planned = evaluated.phase == MigPhase.PLANNED
     if request.is_open and state.needs_closed_handles:
         return MigPhase.CHANGING, problem, ""
@@ -133,14 +133,14 @@ def _phase(
         return phase, retry.why, "" if is_last else f"{TRIED_AGAIN_AT}{retry_time(retry)}"
     if state.needs_closed_handles:
         return MigPhase.PLANNED, _RESTORING, ""
-    if state.actuator.refused:
-        return MigPhase.REFUSED, state.actuator.refused, ""
+    if state.refused:
+        return MigPhase.REFUSED, state.refused, ""
     return MigPhase.PLANNED, problem or evaluated.reason, ""
 
 
 def _outcomes(state: ChangeState) -> gpu_outcomes.GpuOutcomes:
     """Outcomes of the request's GPUs, and GPUs that are stuck since earlier requests."""
-    return gpu_outcomes.merged((*state.actuator.stuck, *state.request.outcomes))
+    return gpu_outcomes.merged((*state.stuck, *state.request.outcomes))
 
 
 def _with_stuck_gpus(state: ChangeState, reason: str, room: int) -> str:
@@ -173,7 +173,7 @@ def _waits_for(state: ChangeState, evaluated: MigStatusAnnotation) -> str:
 def _lost(state: ChangeState, phase: str) -> str:
     """Digest of layouts that the GPUs have lost; empty where the phase says that they are there."""
     is_lost = phase not in (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
-    return state.gpus.reached if is_lost else ""
+    return state.reached if is_lost else ""
 
 
 def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:

@@ -13,19 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from agent.layouts.actuator_answers import after_answer
-from agent.layouts.change_state import (
-    ActuatorTask,
-    ChangeEvent,
-    ChangeState,
-    LayoutDrifted,
-    RequestEnded,
-    RequestMade,
-    Transition,
-    first_state,
-)
+from agent.layouts.change_state import ActuatorTask, ChangeState, first_state
 from agent.layouts.change_status import state_label, status_with_change
 from agent.layouts.change_times import ChangeTimes, RequestPace
 from agent.layouts.desired_change import DesiredLayout
@@ -111,7 +102,7 @@ class EnforcedLayouts:
     def changes(self) -> int:
         """Number of times that the GPUs may have changed: readings made with fewer are stale."""
         with self._lock:
-            return 0 if self._state is None else self._state.gpus.changes
+            return 0 if self._state is None else self._state.changes
 
     def is_of(self, plan: str) -> bool:
         """Whether the newest request is, or was, for these layouts."""
@@ -123,7 +114,7 @@ class EnforcedLayouts:
         with self._lock:
             answer, self._answer = self._answer, None
             if answer is not None and self._state is not None:
-                self._go_on(after_answer(self._state, answer, now))
+                self._go_on(self._state, after_answer(self._state, answer, now))
 
     def step(self, now: float, desired: DesiredLayout | None) -> None:
         """Take the next step of the change; ``desired`` None: the desired layout is not known."""
@@ -140,12 +131,12 @@ class EnforcedLayouts:
                 new_id=self._new_id(),
                 wait_seconds=self._ports.wait_seconds,
             )
-            transition = next_task(state, inputs)
-            self._go_on(transition)
+            after = next_task(state, inputs)
+            self._go_on(state, after)
             before, self._causes_before = self._causes_before, self.causes
             is_other = before != self._causes_before
-        if transition.task is not None:
-            self._start(transition.task)
+        if after.pending_task is not None and state.pending_task is None:
+            self._start(after.pending_task)
         if is_other:
             self._ports.wake()
 
@@ -183,9 +174,9 @@ class EnforcedLayouts:
 
     # parts
 
-    def _go_on(self, transition: Transition) -> None:
-        self._state = transition.state
-        log_events(transition.events)
+    def _go_on(self, before: ChangeState, after: ChangeState) -> None:
+        self._state = after
+        log_progress(before, after)
 
     def _start(self, task: ActuatorTask) -> None:
         def run() -> None:
@@ -219,18 +210,15 @@ class EnforcedLayouts:
             time.sleep(0.1)
 
 
-def log_events(events: tuple[ChangeEvent, ...]) -> None:
-    """Log the events of a change."""
-    for event in events:
-        match event:
-            case RequestMade(change=change):
-                facts = {"desired": change.request_text, "plan": change.plan}
-                log.info("MIG change requested", extra=facts)
-            case LayoutDrifted(request=request_id):
-                log.warning("MIG layout drifted", extra={"request": request_id})
-            case RequestEnded(request=request):
-                extra = {"request": request.id, "plan": request.plan}
-                extra |= {"outcome": str(request.outcome), "why": request.reason}
-                log.info("MIG request ended", extra=extra)
-            case _:
-                assert_never(event)
+def log_progress(before: ChangeState, after: ChangeState) -> None:
+    """Log what has happened between two states."""
+    ended, request = before.request, after.request
+    if after.drifts > (before.drifts if after.key == before.key else 0):
+        log.warning("MIG layout drifted", extra={"request": ended.id})
+    if request.id != ended.id and request.change is not None:
+        facts = {"desired": request.change.request_text, "plan": request.plan}
+        log.info("MIG change requested", extra=facts)
+    elif request.outcome != ended.outcome:
+        facts = {"request": request.id, "plan": request.plan}
+        facts |= {"outcome": str(request.outcome), "why": request.reason}
+        log.info("MIG request ended", extra=facts)

@@ -7,8 +7,6 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from api.mig_outcome import Outcome
-
 FAILED_SECONDS: Final = (3600.0, 86400.0)
 """Wait before a change that has failed is tried again; first, longest."""
 REFUSED_SECONDS: Final = (60.0, 3600.0)
@@ -32,19 +30,6 @@ GIVEN_UP: Final = Retry(
     not_before=math.inf,
 )
 """No retry for a change that waited too long."""
-
-
-def retry_of(end: str, now: float, failed_for_seconds: float) -> Retry | None:
-    """The retry of a request that the Node shows with this ``end``; None where it need not wait.
-
-    ``failed_for_seconds``: how long ago it ended, as far as that is known.
-    """
-    if end == Outcome.ROLLED_BACK:
-        remaining = max(FAILED_SECONDS[0] - failed_for_seconds, 0.0)
-        return Retry(why="the change before failed", not_before=now + remaining)
-    if end == Outcome.REFUSED:
-        return Retry(why="the actuator refused", not_before=now + REFUSED_SECONDS[0])
-    return GIVEN_UP if end == Outcome.EXPIRED else None
 
 
 def ladder(seconds: tuple[float, float], times: int) -> float:

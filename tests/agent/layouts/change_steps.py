@@ -8,9 +8,9 @@ from collections.abc import Callable
 from itertools import count
 
 from agent.layouts.actuator_answers import after_answer
-from agent.layouts.change_state import ActuatorTask, Transition, first_state
+from agent.layouts.change_state import ActuatorTask, ChangeState, first_state
 from agent.layouts.desired_change import DesiredChange, DesiredLayout
-from agent.layouts.enforced_layouts import log_events
+from agent.layouts.enforced_layouts import log_progress
 from agent.layouts.layout_change import StepInputs, next_task
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest
@@ -66,12 +66,13 @@ class PlayedChange:
 
     def answered(self, answer: ActuatorAnswer | str, now: float) -> None:
         """Take an answer, which brings no task at once."""
-        assert self._take(after_answer(self.state, answer, now)) is None
+        self._take(after_answer(self.state, answer, now))
+        assert self.state.pending_task is None
 
-    def _take(self, transition: Transition) -> ActuatorTask | None:
-        self.state = transition.state
-        log_events(transition.events)
-        return transition.task
+    def _take(self, after: ChangeState) -> ActuatorTask | None:
+        before, self.state = self.state, after
+        log_progress(before, after)
+        return after.pending_task if before.pending_task is None else None
 
     @property
     def request(self) -> str:
@@ -102,19 +103,19 @@ class PlayedChange:
 
     @property
     def reached(self) -> str:
-        return self.state.gpus.reached
+        return self.state.reached
 
     @property
     def changes(self) -> int:
-        return self.state.gpus.changes
+        return self.state.changes
 
     @property
     def problem(self) -> str:
-        return self.state.actuator.problem
+        return self.state.problem
 
     @property
     def runs(self) -> bool:
-        return self.state.actuator.runs
+        return self.state.runs
 
     @property
     def wants_gpus(self) -> bool:
@@ -126,7 +127,7 @@ class PlayedChange:
 
     @property
     def retry(self) -> Retry | None:
-        return self.state.retries.retry
+        return self.state.retry
 
 
 class Steps:

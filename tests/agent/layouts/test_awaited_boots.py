@@ -161,10 +161,10 @@ def test_an_agent_that_starts_while_it_waits_goes_on_waiting() -> None:
     )
     asked = next_task(state, inputs)
     change = known(f"{1:016x}")
-    after = after_answer(asked.state, StateAnswer(open=change, named=change), 0.0)
-    assert after.state.request.awaits_boot == FILE
-    assert next_task(after.state, inputs).task is None
-    later = next_task(after.state, replace(inputs, now=RUNNING_SECONDS)).task
+    after = after_answer(asked, StateAnswer(open=change, named=change), 0.0)
+    assert after.request.awaits_boot == FILE
+    assert next_task(after, inputs).pending_task is None
+    later = next_task(after, replace(inputs, now=RUNNING_SECONDS)).pending_task
     assert isinstance(later, StateRequest)
 
 

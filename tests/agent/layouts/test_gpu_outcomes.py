@@ -207,7 +207,7 @@ def test_the_reason_of_the_present_request_is_whole_beside_a_stuck_gpu(
     """It may end in a command, and half of one is another one."""
     state = first_state(ShownRequest(), now=0.0)
     stuck = GpuOutcomeStatus(gpu=5, outcome="stuck", reason=LOST)
-    state = replace(state, actuator=replace(state.actuator, stuck=(stuck,)))
+    state = replace(state, stuck=(stuck,))
     evaluated = MigStatusAnnotation(v=2, phase="refused", reason="r" * length)
     status = status_with_change(state, evaluated, None, lambda _retry: "")
     assert status is not None

@@ -7,14 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
-from agent.layouts.change_state import (
-    ActuatorState,
-    ChangeState,
-    LayoutState,
-    RequestState,
-    RetryState,
-    Transition,
-)
+from agent.layouts.change_state import ActuatorTask, ChangeState, RequestState
 from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import StepInputs, next_task
 from agent.layouts.retry_times import Retry
@@ -46,7 +39,7 @@ def requests() -> Iterator[RequestState]:
 
 def states() -> Iterator[ChangeState]:
     """Each request with each state of the actuator."""
-    retries = (RetryState(), RetryState(retry=Retry(why="", not_before=NOW + 1)))
+    retries = (None, Retry(why="", not_before=NOW + 1))
     actuators = product(
         (None, StateRequest(), ApplyRequest(change=REQUEST, origin="", desired={})),
         (None, "", REQUEST),
@@ -57,15 +50,15 @@ def states() -> Iterator[ChangeState]:
     for request, retry, (pending, restore, ask_at, runs, load) in product(
         requests(), retries, tuple(actuators)
     ):
-        actuator = ActuatorState(
+        yield ChangeState(
+            request=request,
             pending_task=pending,
             next_restore=restore,
             ask_at=ask_at,
             runs=runs,
             restored_load=load,
-        )
-        yield ChangeState(
-            request=request, actuator=actuator, retries=retry, gpus=LayoutState(changes=1)
+            retry=retry,
+            changes=1,
         )
 
 
@@ -86,54 +79,57 @@ def inputs() -> Iterator[StepInputs]:
 def test_in_each_state_the_rules_hold_for_what_the_actuator_gets_and_what_is_requested() -> None:
     tasks = Counter[str]()
     for state, step in product(states(), inputs()):
-        transition = next_task(state, step)
-        check_task(state, step, transition)
-        check_request(state, step, transition)
-        tasks[type(transition.task).__name__] += 1
-        tasks["request"] += transition.state.request.id == NEXT
+        after = next_task(state, step)
+        check_task(state, step, after)
+        check_request(state, step, after)
+        tasks[type(new_task(state, after)).__name__] += 1
+        tasks["request"] += after.request.id == NEXT
     assert min(tasks[name] for name in (*TASKS, "NoneType", "request")) > 20, tasks
 
 
 TASKS = ("ApplyRequest", "RestoreRequest", "StateRequest")
 
 
-def check_task(state: ChangeState, step: StepInputs, transition: Transition) -> None:
+def new_task(state: ChangeState, after: ChangeState) -> ActuatorTask | None:
+    """The task that the step gives the actuator."""
+    return after.pending_task if state.pending_task is None else None
+
+
+def check_task(state: ChangeState, step: StepInputs, after: ChangeState) -> None:
     """A task comes alone; a change is carried out by permit, for its own layouts, if not begun."""
-    before, task = state.request, transition.task
-    if state.actuator.pending_task is not None:
-        assert task is None, "a second task"
-        assert transition.state.actuator.pending_task == state.actuator.pending_task
+    before, task = state.request, new_task(state, after)
+    if state.pending_task is not None:
+        assert after == state, "a second task"
         return
-    assert transition.state.actuator.pending_task == task
     if isinstance(task, ApplyRequest):
         assert before.permit_seen, "the permit is new: an agent before this one may have begun it"
         assert not before.may_have_begun, "begun a second time"
-        assert state.actuator.next_restore is None, "what was interrupted comes first"
+        assert state.next_restore is None, "what was interrupted comes first"
         assert (task.change, before.outcome) == (REQUEST, "")
         assert step.desired is not None
         assert step.desired.plan == before.plan
     if isinstance(task, RestoreRequest | StateRequest):
         is_new_permit = step.permit is PermitPhase.PROCEED and not before.permit_seen
-        assert state.actuator.ask_at <= NOW or is_new_permit, "asked too soon"
+        assert state.ask_at <= NOW or is_new_permit, "asked too soon"
     if isinstance(task, RestoreRequest):
-        assert task.change == (state.actuator.next_restore or NEXT)
+        assert task.change == (state.next_restore or NEXT)
 
 
-def check_request(state: ChangeState, step: StepInputs, transition: Transition) -> None:
+def check_request(state: ChangeState, step: StepInputs, after: ChangeState) -> None:
     """An open request ends only unbegun; the next one begins once the Node shows that end."""
-    before, after = state.request, transition.state.request
-    if not before.outcome and after.outcome:
-        assert after.outcome == Outcome.CANCELLED
+    before, request = state.request, after.request
+    if not before.outcome and request.outcome:
+        assert request.outcome == Outcome.CANCELLED
         assert not before.may_have_begun, "an outcome without the actuator's answer"
         assert step.desired is not None
         assert step.desired.plan != before.plan
-    if after.id == before.id:
+    if request.id == before.id:
         return
-    assert transition.task is None
+    assert new_task(state, after) is None
     assert not before.id or before.outcome, "the open request is lost"
     assert not before.id or (step.shown.request, step.shown.outcome) == (before.id, before.outcome)
     assert step.desired is not None
-    assert step.desired.changes == state.gpus.changes, "requested by a stale reading"
-    assert state.actuator.restored_load == step.load, "what a boot took comes first"
-    retry = state.retries.retry
+    assert step.desired.changes == state.changes, "requested by a stale reading"
+    assert state.restored_load == step.load, "what a boot took comes first"
+    retry = state.retry
     assert retry is None or step.desired.plan != before.plan, "too soon"
