@@ -27,7 +27,7 @@ def least_ways(choices: Sequence[Sequence[Way]]) -> tuple[Way, ...]:
     """The way of each GPU; ``choices``: the ways of each GPU, at least one for each."""
     chosen: dict[int, Way] = {}
     for group in _groups(choices):
-        chosen.update(zip(group, _least([choices[index] for index in group]), strict=True))
+        chosen.update(zip(group, _Group([choices[index] for index in group]).least(), strict=True))
     return tuple(chosen[index] for index in range(len(choices)))
 
 
@@ -52,190 +52,151 @@ def _concerned(ways: Sequence[Way]) -> Users:
     )
 
 
+Cost = tuple[int, int, int]
+"""Shares of disturbed device users; compute instances destroyed next to a device user that stays;
+instances destroyed. The first difference decides, also between sums of costs."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A way of a GPU as the search sees it; masks have a bit for each shared device user."""
+    """A way of a GPU as the search sees it; masks have a bit for each device user."""
 
     way: Way
     disturbed: int
-    """Shared device users that it disturbs."""
-    others: int
-    """Number of other device users that it disturbs."""
     shrunk: tuple[tuple[int, int], ...]
-    """Shared device users of a GPU instance that the way does not disturb, and the compute
-    instances that are destroyed there."""
-    beside: int
-    """Compute instances that are destroyed next to a device user that surely stays."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Costs as one number each, so that sums compare in the right order."""
-
-    shares: tuple[tuple[int, int], ...]
-    """Mask of shared device users, and the part of such a user's cost that each GPU bears."""
-    user: int
-    """Cost of one device user: a multiple of all shares, and more than the rest of any plan."""
-    beside: int
-    """Cost of a compute instance that is destroyed next to a device user: more than all losses."""
-
-    def part(self, users: int) -> int:
-        """The part of the cost of these shared device users that one GPU bears."""
-        return sum((users & mask).bit_count() * share for mask, share in self.shares)
+    """Device users of a GPU instance that the way does not disturb, and the compute instances that
+    are destroyed there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """The best option of a GPU."""
 
-    cost: int
-    rest: int
+    cost: Cost
+    rest: Cost
     """The least cost without that of device users, of any option."""
     option: _Option
 
 
-class _Gpu:
-    """The ways of one GPU in the search, and the answers that are known of them."""
+class _Group:
+    """The ways of GPUs that share device users, and the answers that are known of them."""
 
-    def __init__(self, options: Sequence[_Option], scale: _Scale) -> None:
-        self._options = options
-        self._scale = scale
-        self._concerned = 0
-        for option in options:
-            self._concerned |= option.disturbed
-            for users, _ in option.shrunk:
-                self._concerned |= users
-        self._known: dict[tuple[int, int], _Answer | None] = {}
+    def __init__(self, choices: Sequence[Sequence[Way]]) -> None:
+        concerned = Counter(user for ways in choices for user in _concerned(ways))
+        disturbing = Counter(
+            user for ways in choices for user in Users().union(*(way.disturbed for way in ways))
+        )
+        bits = {user: 1 << bit for bit, user in enumerate(sorted(concerned))}
+        self._gpu_counts = {
+            bit: disturbing[user]
+            for user, bit in bits.items()
+            if user in disturbing and concerned[user] > 1
+        }
+        """Bit of a shared device user to the GPUs with ways that disturb it."""
+        self._everybody = sum(self._gpu_counts)
+        self._settled = sum(bits.values()) & ~self._everybody
+        """Device users that stay unless their own GPU disturbs them: nothing has to be decided."""
+        self._whole = lcm(*self._gpu_counts.values())
+        """Shares of one device user: each GPU that can disturb it bears as many as another one."""
+        masks = Counter[int]()
+        for user, count in disturbing.items():
+            masks[self._whole // count] += bits[user]
+        self._shares = tuple(masks.items())
+        self._options = [[_option(way, bits) for way in ways] for ways in choices]
+        self._concerned = [_mask(_concerned(ways), bits) for ways in choices]
+        self._known: dict[tuple[int, int, int], _Answer | None] = {}
 
-    def least(self, gone: int, stay: int) -> _Answer | None:
-        """The least that the GPU costs; None if each of its ways disturbs one who stays.
+    def least(self) -> tuple[Way, ...]:
+        """The ways that together cost the least."""
+        gone = self._least_gone()
+        answers = self._answers(gone, self._everybody & ~gone)
+        return tuple(answer.option.way for answer in answers or ())
+
+    def _least_gone(self) -> int:
+        """The shared device users that are disturbed by the ways that together cost the least."""
+        best, best_gone = None, self._everybody
+        open_decisions = [(0, 0)]
+        for _ in range(MOST_TRIED):
+            if not open_decisions:
+                break
+            gone, stay = open_decisions.pop()
+            known = self._answers(gone, stay)
+            if known is None:
+                continue
+            chosen = gone
+            for answer in known:
+                chosen |= answer.option.disturbed & self._everybody
+            exact = self._answers(chosen, self._everybody & ~chosen) or ()
+            cost = self._total(chosen, [answer.cost for answer in exact])
+            if best is None or cost < best:
+                best, best_gone = cost, chosen
+            bound = self._total(gone, [answer.cost for answer in known])
+            if bound[0] % self._whole:  # a part of a device user is a whole one in the end
+                users = bound[0] // self._whole + 1
+                _, *rest = self._total(0, [answer.rest for answer in known])
+                bound = users * self._whole, rest[0], rest[1]
+            if bound < best:
+                undecided = self._everybody & ~gone & ~stay
+                user = self._next_user(undecided & chosen or undecided, known)
+                open_decisions += [(gone, stay | user), (gone | user, stay)]
+        return best_gone
+
+    def _answers(self, gone: int, stay: int) -> list[_Answer] | None:
+        """The least that each GPU costs; None if each way of one GPU disturbs one who stays.
 
         ``gone``: shared device users that are disturbed anyway; ``stay``: those that must not be.
-        Of the undecided ones the GPU bears its part, and next to them nothing costs more, so the
+        Of the undecided ones a GPU bears its shares, and next to them nothing costs more, so the
         cost is never above that of any decision about them.
         """
-        key = gone & self._concerned, stay & self._concerned
-        if key not in self._known:
-            self._known[key] = self._answer(*key)
-        return self._known[key]
-
-    def _answer(self, gone: int, stay: int) -> _Answer | None:
         answers = []
-        for option in self._options:
+        for index, concerned in enumerate(self._concerned):
+            key = index, gone & concerned, stay & concerned
+            if key not in self._known:
+                self._known[key] = self._answer(*key)
+            answer = self._known[key]
+            if answer is None:
+                return None
+            answers.append(answer)
+        return answers
+
+    def _answer(self, index: int, gone: int, stay: int) -> _Answer | None:
+        surely = stay | self._settled
+        answers = []
+        for option in self._options[index]:
             if not option.disturbed & stay:
-                beside = sum(lost for users, lost in option.shrunk if users & stay)
-                rest = (option.beside + beside) * self._scale.beside + option.way.losses
-                users = self._scale.part(option.disturbed & ~gone)
-                users += option.others * self._scale.user
-                answers.append(_Answer(users + rest, rest, option))
+                users = option.disturbed & ~gone
+                shares = sum((users & mask).bit_count() * share for share, mask in self._shares)
+                beside = sum(lost for users, lost in option.shrunk if users & surely)
+                losses = option.way.losses
+                answers.append(_Answer((shares, beside, losses), (0, beside, losses), option))
         if not answers:
             return None
         best = min(answers, key=lambda answer: (answer.cost, answer.option.way.tie))
         return replace(best, rest=min(answer.rest for answer in answers))
 
+    def _total(self, gone: int, costs: Sequence[Cost]) -> Cost:
+        """The cost of all GPUs together, with that of these shared device users."""
+        shares, beside, losses = map(sum, zip(*costs, strict=True))
+        return gone.bit_count() * self._whole + shares, beside, losses
 
-def _least(choices: Sequence[Sequence[Way]]) -> tuple[Way, ...]:
-    """The ways that together cost the least, for GPUs that share device users."""
-    concerned = Counter(user for ways in choices for user in _concerned(ways))
-    disturbing = Counter(
-        user for ways in choices for user in Users().union(*(way.disturbed for way in ways))
-    )
-    shared = sorted(user for user in disturbing if concerned[user] > 1)
-    bits = {user: 1 << bit for bit, user in enumerate(shared)}
-    gpu_counts = {bits[user]: disturbing[user] for user in shared}
-    scale = _scale(choices, gpu_counts)
-    gpus = [_Gpu([_option(way, bits) for way in ways], scale) for ways in choices]
-    gone = _least_gone(gpus, scale, gpu_counts)
-    answers = _answers(gpus, gone, sum(gpu_counts) & ~gone)
-    return tuple(answer.option.way for answer in answers or ())
+    def _next_user(self, users: int, known: Sequence[_Answer]) -> int:
+        """The bit of the device user to decide next, of those in ``users``.
 
-
-def _scale(choices: Sequence[Sequence[Way]], gpu_counts: Mapping[int, int]) -> _Scale:
-    """``gpu_counts``: bit of a shared device user to the GPUs with ways that disturb it."""
-    beside = 1 + sum(max(way.losses for way in ways) for ways in choices)
-    user = lcm(*gpu_counts.values()) * beside * beside
-    masks: dict[int, int] = {}
-    for bit, count in gpu_counts.items():
-        masks[count] = masks.get(count, 0) | bit
-    shares = tuple((mask, user // count) for count, mask in sorted(masks.items()))
-    return _Scale(shares, user, beside)
+        Where all GPUs that can disturb one agree, there is little to decide; of the others the one
+        that the most of these answers disturb.
+        """
+        counts = {
+            bit: sum(bool(answer.option.disturbed & bit) for answer in known)
+            for bit in self._gpu_counts
+            if bit & users
+        }
+        return max(counts, key=lambda bit: (0 < counts[bit] < self._gpu_counts[bit], counts[bit]))
 
 
 def _option(way: Way, bits: Mapping[DeviceUser, int]) -> _Option:
-    shrunk, beside = [], 0
-    for part in way.shrunk:
-        staying = part.users - way.disturbed
-        if staying <= bits.keys():
-            shrunk.append((_mask(staying, bits), part.destroyed))
-        else:
-            beside += part.destroyed
-    return _Option(
-        way,
-        _mask(way.disturbed & bits.keys(), bits),
-        len(way.disturbed - bits.keys()),
-        tuple(shrunk),
-        beside,
-    )
+    shrunk = [(_mask(part.users - way.disturbed, bits), part.destroyed) for part in way.shrunk]
+    return _Option(way, _mask(way.disturbed, bits), tuple(shrunk))
 
 
 def _mask(users: Users, bits: Mapping[DeviceUser, int]) -> int:
     return sum(bits[user] for user in users)
-
-
-def _least_gone(gpus: Sequence[_Gpu], scale: _Scale, disturbing: Mapping[int, int]) -> int:
-    """The shared device users that are disturbed by the ways that together cost the least.
-
-    ``disturbing``: bit of a shared device user to the GPUs with ways that disturb it.
-    """
-    everybody = sum(disturbing)
-    best, best_gone = -1, everybody
-    open_decisions = [(0, 0)]
-    for _ in range(MOST_TRIED):
-        if not open_decisions:
-            break
-        gone, stay = open_decisions.pop()
-        known = _answers(gpus, gone, stay)
-        if known is None:
-            continue
-        chosen = gone
-        for answer in known:
-            chosen |= answer.option.disturbed
-        exact = _answers(gpus, chosen, everybody & ~chosen) or ()
-        cost = chosen.bit_count() * scale.user + sum(answer.cost for answer in exact)
-        if best < 0 or cost < best:
-            best, best_gone = cost, chosen
-        bound = gone.bit_count() * scale.user + sum(answer.cost for answer in known)
-        if _rounded(bound, sum(answer.rest for answer in known), scale) >= best:
-            continue
-        undecided = everybody & ~gone & ~stay
-        user = _next_user(undecided & chosen or undecided, known, disturbing)
-        open_decisions += [(gone, stay | user), (gone | user, stay)]
-    return best_gone
-
-
-def _answers(gpus: Sequence[_Gpu], gone: int, stay: int) -> list[_Answer] | None:
-    """The answer of each GPU; None if one of them has no way."""
-    answers = [gpu.least(gone, stay) for gpu in gpus]
-    known = [answer for answer in answers if answer is not None]
-    return known if len(known) == len(gpus) else None
-
-
-def _rounded(bound: int, rest: int, scale: _Scale) -> int:
-    """The bound with a whole number of device users; ``rest``: the least cost without them."""
-    users, part = divmod(bound, scale.user)
-    fraction = part >= scale.beside * scale.beside
-    return (users + 1) * scale.user + rest if fraction else bound
-
-
-def _next_user(users: int, known: Sequence[_Answer], disturbing: Mapping[int, int]) -> int:
-    """The bit of the device user to decide next, of those in ``users``.
-
-    Where all GPUs that can disturb one agree, there is little to decide; of the others the one that
-    the most of these answers disturb.
-    """
-    counts = {
-        bit: sum(bool(answer.option.disturbed & bit) for answer in known)
-        for bit in disturbing
-        if bit & users
-    }
-    return max(counts, key=lambda bit: (0 < counts[bit] < disturbing[bit], counts[bit]))
