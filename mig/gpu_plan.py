@@ -96,6 +96,10 @@ def gpu_plan(
     staying = {kept.instance.id for kept in way.kept}
     destroyed = tuple(instance for instance in gpu.instances if instance.id not in staying)
     after = layout_after(way.kept, way.missing, way.starts)
+    mode, set_mode = gpu.mode, (SetMode(gpu=gpu.uuid, on=desired.mig),)
+    switches = mode is not None and mode.current != desired.mig
+    # with the mode that holds, the step ends the wait for another one
+    cancels = mode is not None and not switches and mode.pending != desired.mig
     instances = (
         *_remaining(gpu, way.kept, users),
         *(_present(gpu, gone, InstanceAction.DESTROY, users) for gone in destroyed),
@@ -114,10 +118,10 @@ def gpu_plan(
         after=desired if assumed else GpuLayout(mig=desired.mig, instances=after),
         assumed=assumed,
         steps=(
-            *_cancelled(gpu, desired),
+            *(set_mode if cancels else ()),
             *_compute_destroys(gpu, way.kept),
             *_destroys(gpu, destroyed),
-            *_mode(gpu, desired),
+            *(set_mode if switches else ()),
             *_completions(gpu, grid, way.kept),
             *_creates(gpu, grid, way.missing, way.starts),
         ),
@@ -166,18 +170,6 @@ def _slices(compute: Iterable[CurrentCompute]) -> tuple[int, ...]:
     return tuple(sorted((part.slices for part in compute), reverse=True))
 
 
-def _cancelled(gpu: MigGpu, desired: GpuLayout) -> Iterator[MigStep]:
-    """The step that ends the wait for another mode: it sets the mode that holds."""
-    mode = gpu.mode
-    if mode is not None and mode.current == desired.mig and mode.pending != desired.mig:
-        yield SetMode(gpu=gpu.uuid, on=desired.mig)
-
-
-def _mode(gpu: MigGpu, desired: GpuLayout) -> Iterator[MigStep]:
-    if gpu.mode is not None and gpu.mode.current != desired.mig:
-        yield SetMode(gpu=gpu.uuid, on=desired.mig)
-
-
 def _compute_destroys(gpu: MigGpu, kept: Sequence[KeptInstance]) -> Iterator[MigStep]:
     for stays in kept:
         for compute in stays.destroyed:
@@ -196,9 +188,8 @@ def _destroys(gpu: MigGpu, instances: Sequence[CurrentInstance]) -> Iterator[Mig
 
 def _completions(gpu: MigGpu, grid: Grid, kept: Sequence[KeptInstance]) -> Iterator[MigStep]:
     for stays in kept:
-        instance = stays.instance
-        profile = grid.profile(instance.profile)
-        yield from _compute_creates(gpu, profile, instance.start, stays.missing, stays.compute)
+        profile, start = grid.profile_of(stays.desired), stays.instance.start
+        yield from _compute_creates(gpu, profile, start, stays.missing, stays.compute)
 
 
 def _creates(
@@ -209,14 +200,14 @@ def _creates(
         zip(instances, starts, strict=True), key=lambda pair: (-grid.size(pair[0]), pair[1])
     )
     for instance, start in placed:
-        size = grid.size(instance)
-        yield CreateInstance(gpu=gpu.uuid, profile=instance.profile, start=start, size=size)
-        yield from _compute_creates(gpu, grid.profile(instance.profile), start, instance.compute)
+        profile = grid.profile_of(instance)
+        yield CreateInstance(gpu=gpu.uuid, profile=profile.name, start=start, size=profile.size)
+        yield from _compute_creates(gpu, profile, start, instance.compute)
 
 
 def _compute_creates(
     gpu: MigGpu,
-    profile: MigProfile | None,
+    profile: MigProfile,
     start: int,
     sizes: Sequence[int],
     present: Sequence[CurrentCompute] = (),
@@ -226,10 +217,10 @@ def _compute_creates(
     The driver chooses the places that it has not named; the order suits a driver that takes the
     first free place.
     """
-    places = None if profile is None else compute_places(profile, sizes, present)
-    if profile is None or places is None:  # no known place fits: the driver decides
+    places = compute_places(profile, sizes, present)
+    if places is None:  # no known place fits: the driver decides
         places = tuple(ComputePlace(first=-1, slices=size) for size in sizes)
-    is_chosen = profile is not None and chosen_places(profile, sizes)
+    is_chosen = chosen_places(profile, sizes)
     for place in places:
         first = place.first if is_chosen else -1
         yield CreateCompute(gpu=gpu.uuid, start=start, slices=place.slices, first=first)

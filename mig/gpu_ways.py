@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
 from mig.compute_places import compute_places, keepable, missing_sizes
@@ -80,14 +81,9 @@ class Way:
     tie: Tie
 
 
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """Device users of one GPU."""
-
-    instances: Mapping[int, Users]
-    """By the id of a GPU instance: users of any part of it."""
-    compute: Mapping[tuple[int, int], Users]
-    """By the ids of GPU instance and compute instance."""
+_Used = Mapping[tuple[int, int | None], Users]
+"""Device users by the ids of GPU instance and compute instance; with None those of any part of the
+GPU instance."""
 
 
 def gpu_ways(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> tuple[Way, ...]:
@@ -102,30 +98,25 @@ def gpu_ways(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> tuple[Way, 
         everybody = Users().union(*(whose for part, whose in users.items() if part.gpu == gpu.uuid))
         way = _way(grid, gpu, used, (), desired.instances)
         return () if way is None else (replace(way, disturbed=everybody),)
-    best: dict[tuple[Users, tuple[Shrunk, ...]], Way] = {}
-    for kept, missing in _kept_sets(grid, gpu, desired):
-        way = _way(grid, gpu, used, kept, missing)
-        if way is not None:
-            key = way.disturbed, way.shrunk
-            if key not in best or _order(way) < _order(best[key]):
-                best[key] = way
-    ways = sorted(best.values(), key=_order)
+    ways = [
+        way
+        for kept, missing in _kept_sets(grid, gpu, desired)
+        if (way := _way(grid, gpu, used, kept, missing)) is not None
+    ]
     useful: list[Way] = []
-    for way in sorted(ways, key=lambda way: len(way.disturbed)):
+    for way in sorted(ways, key=lambda way: (len(way.disturbed), _order(way))):
         if not any(_is_as_good(other, way) for other in useful):
             useful.append(way)
     return tuple(useful)
 
 
 def _used(gpu: MigGpu, users: DeviceUsers) -> _Used:
-    return _Used(
-        {instance.id: instance_users(users, gpu.uuid, instance.id) for instance in gpu.instances},
-        {
-            (instance.id, number): whose
-            for instance in gpu.instances
-            for number, whose in compute_users(users, gpu.uuid, instance).items()
-        },
-    )
+    used: dict[tuple[int, int | None], Users] = {}
+    for instance in gpu.instances:
+        used[instance.id, None] = instance_users(users, gpu.uuid, instance.id)
+        for number, whose in compute_users(users, gpu.uuid, instance).items():
+            used[instance.id, number] = whose
+    return used
 
 
 def _kept_sets(
@@ -135,36 +126,25 @@ def _kept_sets(
 
     A GPU has seven compute slices at most, so there are few hundred sets.
     """
-    options = [tuple(_options(grid, instance, desired)) for instance in gpu.instances]
-    remaining = Counter(desired.instances)
-
-    def choose(
-        index: int, kept: tuple[KeptInstance, ...]
-    ) -> Iterator[tuple[tuple[KeptInstance, ...], tuple[DesiredInstance, ...]]]:
-        if index == len(options):
+    options = ((None, *_options(grid, instance, desired)) for instance in gpu.instances)
+    for fates in product(*options):
+        kept = tuple(stays for stays in fates if stays is not None)
+        missing = Counter(desired.instances)
+        missing.subtract(stays.desired for stays in kept)
+        if all(count >= 0 for count in missing.values()):
             # sorted: the order of the input must not decide between plans of equal worth
-            yield kept, tuple(sorted(remaining.elements()))
-            return
-        yield from choose(index + 1, kept)
-        for option in options[index]:
-            if remaining[option.desired]:
-                remaining[option.desired] -= 1
-                yield from choose(index + 1, (*kept, option))
-                remaining[option.desired] += 1
-
-    return choose(0, ())
+            yield kept, tuple(sorted(missing.elements()))
 
 
 def _options(grid: Grid, instance: CurrentInstance, desired: GpuLayout) -> Iterator[KeptInstance]:
     """What a GPU instance can become if it stays."""
-    profile = grid.profile(instance.profile)
     alike = {other for other in desired.instances if other.profile == instance.profile}
     here = {other for other in alike if other.start == instance.start}
     # no other instance can be made where this one stays
     for candidate in sorted(here or (other for other in alike if other.start < 0)):
-        if profile is not None:
-            for compute in keepable(profile, instance.compute, candidate.compute):
-                yield KeptInstance(instance=instance, desired=candidate, compute=compute)
+        profile = grid.profile_of(candidate)
+        for compute in keepable(profile, instance.compute, candidate.compute):
+            yield KeptInstance(instance=instance, desired=candidate, compute=compute)
 
 
 def _way(
@@ -185,15 +165,13 @@ def _way(
         taken |= mask(start, grid.size(created))
     staying = {stays.instance.id for stays in kept}
     gone = [instance for instance in gpu.instances if instance.id not in staying]
-    disturbed = [used.instances[instance.id] for instance in gone]
+    disturbed = [used[instance.id, None] for instance in gone]
     shrunk = []
     for stays in kept:
         number, lost = stays.instance.id, stays.destroyed
-        disturbed += [used.compute[number, compute.id] for compute in lost]
-        if lost and used.instances[number]:
-            shrunk.append(
-                Shrunk(instance=number, users=used.instances[number], destroyed=len(lost))
-            )
+        disturbed += [used[number, compute.id] for compute in lost]
+        if lost and (whose := used[number, None]):
+            shrunk.append(Shrunk(instance=number, users=whose, destroyed=len(lost)))
     return Way(
         kept=tuple(kept),
         missing=tuple(missing),
@@ -234,16 +212,10 @@ def _tie(
 
 def _places(grid: Grid, stays: KeptInstance) -> tuple[tuple[int, int], ...]:
     """First slice and slices of each compute instance at the end, ascending."""
-    profile = grid.profile(stays.instance.profile)
-    new = None if profile is None else compute_places(profile, stays.missing, stays.compute)
-    return tuple(
-        sorted(
-            (
-                *((compute.start, compute.slices) for compute in stays.compute),
-                *((place.first, place.slices) for place in new or ()),
-            )
-        )
-    )
+    profile = grid.profile_of(stays.desired)
+    new = compute_places(profile, stays.missing, stays.compute) or ()
+    kept = [(compute.start, compute.slices) for compute in stays.compute]
+    return tuple(sorted([*kept, *((place.first, place.slices) for place in new)]))
 
 
 def _order(way: Way) -> tuple[int, Tie]:

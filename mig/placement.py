@@ -72,9 +72,13 @@ class Grid:
         """The profile of this name."""
         return self._by_name.get(name)
 
+    def profile_of(self, instance: DesiredInstance) -> MigProfile:
+        """The profile of an instance. Raises KeyError for an unknown one."""
+        return self._by_name[instance.profile]
+
     def size(self, instance: DesiredInstance) -> int:
         """Memory units of an instance. Raises KeyError for an unknown profile."""
-        return self._by_name[instance.profile].size
+        return self.profile_of(instance).size
 
     def starts(self, instance: DesiredInstance) -> Starts:
         """Units where an instance may start, free or not. Raises KeyError for an unknown one."""
