@@ -68,32 +68,31 @@ def status_with_change(
     if evaluated is None:
         if shown is None or (shown.request, shown.outcome) == (request.id, request.outcome):
             return None
-        status = replace(
-            shown,
-            since="",
-            request=request.id,
-            outcome=request.outcome,
-            outcomes=_outcomes(state),
-            reached=_lost(state, shown.phase),
-        )
-        return with_fitting_outcomes(status)
-    if evaluated.phase == MigPhase.PLANNED and state.is_believed and request.is_of(evaluated.plan):
-        evaluated = replace(
-            evaluated, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
-        )
-    phase, reason, end = _phase(state, evaluated, retry_time)
-    room = MOST_REASON - len(end)
-    reason = short_line(reason, room)
-    if phase != MigPhase.STUCK:
-        reason = _with_stuck_gpus(state, reason, room)
+        evaluated, phase, reason = replace(shown, since=""), shown.phase, shown.reason
+    else:
+        if (
+            evaluated.phase == MigPhase.PLANNED
+            and state.is_believed
+            and request.is_of(evaluated.plan)
+        ):
+            evaluated = replace(
+                evaluated, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
+            )
+        phase, reason, end = _phase(state, evaluated, retry_time)
+        room = MOST_REASON - len(end)
+        reason = short_line(reason, room)
+        if phase != MigPhase.STUCK:
+            reason = _with_stuck_gpus(state, reason, room)
+        reason += end
+    is_there = phase in (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
     status = replace(
         evaluated,
         phase=phase,
-        reason=f"{reason}{end}",
+        reason=reason,
         request=request.id,
         outcome=request.outcome,
         outcomes=_outcomes(state),
-        reached=_lost(state, phase),
+        reached="" if is_there else state.reached,
     )
     return with_fitting_outcomes(status)
 
@@ -168,12 +167,6 @@ def _waits_for(state: ChangeState, evaluated: MigStatusAnnotation) -> str:
     if evaluated.pods:
         return f"{why}it waits until the pods that use what would be destroyed have ended"
     return f"{why}it waits for the coordinator"
-
-
-def _lost(state: ChangeState, phase: str) -> str:
-    """Digest of layouts that the GPUs have lost; empty where the phase says that they are there."""
-    is_lost = phase not in (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
-    return state.reached if is_lost else ""
 
 
 def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:

@@ -124,22 +124,6 @@ def is_in_the_way(other: KnownChange, change: DesiredChange | None) -> bool:
     return change is not None and not change.layouts.keys().isdisjoint(other.gpus)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredLayout:
-    """The desired layout, evaluated by the GPUs as they were read."""
-
-    key: object
-    """Equal for equal requests; None where nothing is requested."""
-    change: DesiredChange | None
-    """The change to make; None where there is nothing to change, or no way to do it."""
-    unchanged: bool
-    """Whether the GPUs have the desired layout."""
-    changes: int
-    """Number of changes of the GPUs that were known when they were read."""
-    plan: str = ""
-    """Digest of the desired layouts; empty where it is not known."""
-
-
 def desired_change(
     request: LayoutRequest,
     planned: PlannedRequest,

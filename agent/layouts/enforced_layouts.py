@@ -19,8 +19,8 @@ from agent.layouts.actuator_answers import after_answer
 from agent.layouts.change_state import ActuatorTask, ChangeState, first_state
 from agent.layouts.change_status import state_label, status_with_change
 from agent.layouts.change_times import ChangeTimes, RequestPace
-from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import StepInputs, next_task
+from agent.layouts.layout_evaluator import DesiredLayout
 from agent.layouts.shown_request import ShownRequest, permit_phase, shown_request
 from api import keys, mig_request_annotation
 from api.actuator.actuator_messages import ActuatorAnswer, StateRequest
@@ -71,11 +71,12 @@ class EnforcedLayouts:
         self._clock = clock
         self._new_id = new_id
         self._lock = threading.RLock()
-        self._state: ChangeState | None = None
+        self._state = first_state(ShownRequest(), now=clock())
+        self._node_seen = False
         self._metadata: Mapping[str, Any] = {}
         self._shown = ShownRequest()
         self._answer: ActuatorAnswer | str | None = None
-        self._causes_before: tuple[str, ...] = ()
+        self._closed_before = False
         self._times = ChangeTimes(clock, wall)
         self._pace = RequestPace()
 
@@ -84,7 +85,8 @@ class EnforcedLayouts:
         with self._lock:
             self._metadata = metadata
             self._shown = shown_request(metadata, status)
-            if self._state is None:
+            if not self._node_seen:
+                self._node_seen = True
                 self._state = first_state(
                     self._shown,
                     now=self._clock(),
@@ -96,31 +98,31 @@ class EnforcedLayouts:
     def causes(self) -> tuple[str, ...]:
         """Why the agent's handles of NVML are to be closed; empty where they need not be."""
         with self._lock:
-            return (CAUSE,) if self._state is not None and self._state.needs_closed_handles else ()
+            return (CAUSE,) if self._state.needs_closed_handles else ()
 
     @property
     def changes(self) -> int:
         """Number of times that the GPUs may have changed: readings made with fewer are stale."""
         with self._lock:
-            return 0 if self._state is None else self._state.changes
+            return self._state.changes
 
     def is_of(self, plan: str) -> bool:
         """Whether the newest request is, or was, for these layouts."""
         with self._lock:
-            return self._state is not None and self._state.request.is_of(plan)
+            return self._state.request.is_of(plan)
 
     def take(self, now: float) -> None:
         """Take the actuator's answer, if there is one."""
         with self._lock:
             answer, self._answer = self._answer, None
-            if answer is not None and self._state is not None:
+            if answer is not None:
                 self._go_on(self._state, after_answer(self._state, answer, now))
 
     def step(self, now: float, desired: DesiredLayout | None) -> None:
         """Take the next step of the change; ``desired`` None: the desired layout is not known."""
         with self._lock:
             state = self._state
-            if state is None:
+            if not self._node_seen:
                 return
             inputs = StepInputs(
                 now=now,
@@ -133,11 +135,10 @@ class EnforcedLayouts:
             )
             after = next_task(state, inputs)
             self._go_on(state, after)
-            before, self._causes_before = self._causes_before, self.causes
-            is_other = before != self._causes_before
+            before, self._closed_before = self._closed_before, after.needs_closed_handles
         if after.pending_task is not None and state.pending_task is None:
             self._start(after.pending_task)
-        if is_other:
+        if before != after.needs_closed_handles:
             self._ports.wake()
 
     def status(
@@ -148,14 +149,12 @@ class EnforcedLayouts:
         ``evaluated`` None: there is none yet. None where the status that is ``shown`` may stay.
         """
         with self._lock:
-            if self._state is None:
-                return evaluated
             return status_with_change(self._state, evaluated, shown, self._times.of_retry)
 
     def annotations(self) -> Decisions:
         """The request that the Node is to show; empty where it may stay as it is."""
         with self._lock:
-            if self._state is None:
+            if not self._node_seen:
                 return {}
             request = self._state.request
             if not request.is_open:

@@ -18,7 +18,7 @@ from discovery.model import NodeSnapshot, nvidia_gpus
 from kubelet.allocated_devices import NodeAllocation
 
 if TYPE_CHECKING:
-    from agent.layouts.desired_change import DesiredLayout
+    from agent.layouts.desired_change import DesiredChange
     from agent.layouts.enforced_layouts import EnforcePorts
     from agent.layouts.planned_request import PlannedRequest
     from api.actuator.actuator_messages import UseAnswer
@@ -67,13 +67,31 @@ class LayoutInputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredLayout:
+    """The desired layout, evaluated by the GPUs as they were read."""
+
+    key: object
+    """Equal for equal requests; None where nothing is requested."""
+    change: DesiredChange | None = None
+    """The change to make; None where there is nothing to change, or no way to do it."""
+    unchanged: bool = False
+    """Whether the GPUs have the desired layout."""
+    changes: int
+    """Number of changes of the GPUs that were known when they were read."""
+    plan: str = ""
+    """Digest of the desired layouts; empty where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """Result of evaluating a request by one reading of the node."""
 
     status: MigStatusAnnotation
     """The status to show, without its time."""
-    desired: DesiredLayout | None
+    desired: DesiredLayout | None = None
     """The change to carry out; None where it is not known what that takes, or nobody does."""
+    unsettled: bool = False
+    """Whether it is soon to be repeated: nothing announces what it waits for."""
     foreign: bool = False
     """Whether another program manages MIG on the node."""
 
@@ -124,17 +142,17 @@ class LayoutEvaluator:
         managers = self.foreign_managers(facts.metadata, facts.allocation)
         if managers:
             why = f"{' and '.join(managers)} manages MIG on this node"
-            return replace(self._refused(request, why, facts.changes), foreign=True)
+            return replace(self._refused(request, why, facts), foreign=True)
         try:
             configs = self._inputs.configs()
         except BadInput as error:
-            return self._refused(request, str(error), facts.changes)
+            return self._refused(request, str(error), facts)
         from agent.layouts.planned_request import status
 
         try:
             kubelet = self._inputs.kubelet()
         except BadInput as error:
-            return Evaluation(status=status(request, MigPhase.UNREAD, str(error)), desired=None)
+            return Evaluation(status=status(request, MigPhase.UNREAD, str(error)))
         allocation = facts.allocation or NodeAllocation()
         pods_known = facts.allocation is not None
         held = kubelet or (not pods_known, allocation.by_pod)
@@ -146,14 +164,13 @@ class LayoutEvaluator:
         except Released:
             return None
         except Transient as error:
-            unread = status(request, MigPhase.UNREAD, str(error))
-            evaluation, is_unsettled = Evaluation(status=unread, desired=None), False
+            evaluation = Evaluation(status=status(request, MigPhase.UNREAD, str(error)))
         else:
             users = _pod_users(readings, kubelet, allocation)
-            evaluation, is_unsettled = self._planned(request, configs, readings, users, facts)
+            evaluation = self._planned(request, configs, readings, users, facts)
         is_unread = evaluation.status.phase == MigPhase.UNREAD
         self._basis = basis
-        self._due = now + (UNREAD_SECONDS if is_unread or is_unsettled else REREAD_SECONDS)
+        self._due = now + (UNREAD_SECONDS if is_unread or evaluation.unsettled else REREAD_SECONDS)
         if is_unread or not pods_known:  # nor is it known whether a pod manages MIG
             return replace(evaluation, desired=None)
         return evaluation
@@ -165,8 +182,8 @@ class LayoutEvaluator:
         readings: Sequence[MigReading],
         pods: DeviceUsers,
         facts: NodeFacts,
-    ) -> tuple[Evaluation, bool]:
-        """The evaluation by these readings, and whether it is soon to be repeated.
+    ) -> Evaluation:
+        """The evaluation by these readings.
 
         Nothing announces the end of a program that is no pod's, nor the start of Fabric Manager.
         """
@@ -204,36 +221,36 @@ class LayoutEvaluator:
             shared = use and SharedReset(why=use.together, is_allowed=use.may_reset)
             planned = plan_with(users, shared or ONE_BY_ONE)
             is_unsettled = is_unsettled or bool(shared and shared.why)
-        desired = self._desired((request, configs), planned, pods, facts.changes)
-        return Evaluation(status=planned.status, desired=desired), is_unsettled
+        evaluation = self._evaluation((request, configs), planned, pods, facts)
+        return replace(evaluation, unsettled=is_unsettled)
 
-    def _refused(self, request: LayoutRequest, why: str, changes: int) -> Evaluation:
+    def _refused(self, request: LayoutRequest, why: str, facts: NodeFacts) -> Evaluation:
         """A refusal that needs no reading of the GPUs; the last evaluation no longer holds."""
         from agent.layouts.planned_request import PlannedRequest, status
 
         self._basis = None
         planned = PlannedRequest(status=status(request, MigPhase.REFUSED, why))
-        desired = self._desired((request, None), planned, {}, changes)
-        return Evaluation(status=planned.status, desired=desired)
+        return self._evaluation((request, None), planned, {}, facts)
 
-    def _desired(
+    def _evaluation(
         self,
         key: tuple[LayoutRequest, MigConfigs | None],
         planned: PlannedRequest,
         pods: DeviceUsers,
-        changes: int,
-    ) -> DesiredLayout | None:
+        facts: NodeFacts,
+    ) -> Evaluation:
         if self._inputs.enforce is None:
-            return None
-        from agent.layouts.desired_change import DesiredLayout, desired_change
+            return Evaluation(status=planned.status)
+        from agent.layouts.desired_change import desired_change
 
-        return DesiredLayout(
+        desired = DesiredLayout(
             key=key,
             change=desired_change(key[0], planned, pods, self._inputs.strategy),
             unchanged=planned.status.phase == MigPhase.UNCHANGED,
-            changes=changes,
+            changes=facts.changes,
             plan=planned.status.plan,
         )
+        return Evaluation(status=planned.status, desired=desired)
 
 
 def _pod_users(

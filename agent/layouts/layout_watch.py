@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from agent.layouts.layout_evaluator import LayoutEvaluator, LayoutInputs, NodeFacts
+from agent.layouts.layout_evaluator import DesiredLayout, LayoutEvaluator, LayoutInputs, NodeFacts
 from agent.layouts.layout_events import LayoutEvent, LayoutEvents
 from agent.layouts.layout_request import (
     Adoption,
@@ -35,7 +35,6 @@ from kubelet.allocated_devices import NodeAllocation
 from labelers.decision import Absent, Decisions, Value
 
 if TYPE_CHECKING:
-    from agent.layouts.desired_change import DesiredLayout
     from agent.layouts.enforced_layouts import EnforcedLayouts
 
 CHECK_SECONDS: Final = 5.0
@@ -71,7 +70,7 @@ class LayoutWatch:
         """Status of the present request, without time; None before its evaluation."""
         self._reported_at = clock()
         self._events = LayoutEvents()
-        self._times = StatusTimes(wall)
+        self._times = StatusTimes(wall, restarts_plugin=inputs.enforce is not None)
         self._evaluator = LayoutEvaluator(inputs)
         self._desired: DesiredLayout | None = None
         """Desired layout of the present request; None while it is not known."""
@@ -165,30 +164,28 @@ class LayoutWatch:
 
     def tick(self, now: float) -> float:
         """Evaluate the request when that is due, and go on; the seconds until the next time."""
-        if self._enforced is None:
-            wait = self._evaluate_when_due(now)
-            with self._lock:
-                self._count(self._status())
-            return wait
-        self._enforced.take(now)
+        enforced = self._enforced
+        if enforced is not None:
+            enforced.take(now)
         wait = self._evaluate_when_due(now)
-        with self._lock:
-            desired = self._desired
-            evaluated = self._evaluated
-            ignored = evaluated is not None and evaluated.phase == MigPhase.UNADOPTED
-            if self._metadata is not None and (self._stated.request is None or ignored):
-                desired = self._no_change(None, self._enforced.changes)
-        self._enforced.step(now, desired)
+        if enforced is not None:
+            with self._lock:
+                desired, evaluated = self._desired, self._evaluated
+                ignored = evaluated is not None and evaluated.phase == MigPhase.UNADOPTED
+                if self._metadata is not None and (self._stated.request is None or ignored):
+                    desired = DesiredLayout(key=None, changes=enforced.changes)
+            enforced.step(now, desired)
+            wait = min(wait, CHECK_SECONDS)
         with self._lock:
             status = self._status()
-            self._count(status)
             if status is not None:
+                self._count(status)
                 self._events.changing(status)
-        return min(wait, CHECK_SECONDS)
+        return wait
 
-    def _count(self, status: MigStatusAnnotation | None) -> None:
+    def _count(self, status: MigStatusAnnotation) -> None:
         """Count this status for metrics; the lock is held."""
-        if self._metadata is None or status is None:
+        if self._metadata is None:
             return
         own = self._enforced is not None and self._enforced.is_of(status.plan)
         self._counts.take(status, self._wall(), is_of_request=own)
@@ -207,7 +204,8 @@ class LayoutWatch:
             if now - since >= UNSETTLED_SECONDS:
                 with self._lock:  # an earlier request is no longer desired
                     if self._enforced is not None and request == self._stated.request:
-                        self._desired = self._no_change(_UNSETTLED.phase, self._enforced.changes)
+                        changes = self._enforced.changes
+                        self._desired = DesiredLayout(key=_UNSETTLED.phase, changes=changes)
                 self._take(request, _UNSETTLED, now)
             return settles_at - now
         facts = NodeFacts(
@@ -229,12 +227,6 @@ class LayoutWatch:
         return self._events.take()
 
     # parts
-
-    def _no_change(self, key: object, changes: int) -> DesiredLayout:
-        """A desired layout that changes nothing; ``key`` None: none is requested."""
-        from agent.layouts.desired_change import DesiredLayout
-
-        return DesiredLayout(key=key, change=None, unchanged=False, changes=changes)
 
     def _take(
         self,
@@ -279,12 +271,8 @@ class LayoutWatch:
             status = self._enforced.status(status, self._shown)
         if status is None:
             return None
-        if self._enforced is None:
-            status = self._times.without_current_since(status)
-        else:
-            status = self._times.with_current_since(status)
         status = replace(status, unadopted=unadopted_label(stated, self._evaluated))
-        return self._times.with_since(status, self._shown)
+        return self._times.timed(status, self._shown)
 
 
 _UNSETTLED: Final = MigStatusAnnotation(

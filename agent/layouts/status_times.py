@@ -18,31 +18,20 @@ PODS_SECONDS: Final = 60.0
 class StatusTimes:
     """Times of the statuses that one agent shows, each in turn. One thread."""
 
-    def __init__(self, wall: Callable[[], float]) -> None:
-        """``wall`` is Unix time."""
+    def __init__(self, wall: Callable[[], float], *, restarts_plugin: bool) -> None:
+        """``wall`` is Unix time; ``restarts_plugin``: the plugin then offers what is there."""
         self._wall = wall
+        self._restarts_plugin = restarts_plugin
         self._last: MigStatusAnnotation | None = None
         """The newest status, with its time; the Node may not have it yet."""
         self._current: tuple[str, str] | None = None
         """Digest of layouts and the time since when the GPUs have them; None while they do not."""
 
-    def with_current_since(self, status: MigStatusAnnotation) -> MigStatusAnnotation:
-        """The status with allocatable resources and their time, once the layouts are there."""
-        if status.phase != MigPhase.UNCHANGED or not status.allocatable:
-            return self.without_current_since(status)
-        if self._current is None or self._current[0] != status.plan:
-            self._current = status.plan, rfc3339.whole_seconds(self._wall())
-        return replace(status, current_since=self._current[1])
-
-    def without_current_since(self, status: MigStatusAnnotation) -> MigStatusAnnotation:
-        """The status of a node whose layouts are not there, or where nobody restarts a plugin."""
-        self._current = None
-        return replace(status, allocatable={}, current_since="")
-
-    def with_since(
+    def timed(
         self, status: MigStatusAnnotation, shown: MigStatusAnnotation | None
     ) -> MigStatusAnnotation:
         """The status with its time: that of an equal one that the Node shows, or will show."""
+        status = self._with_current_since(status)
         for known in (shown, self._last):
             if known is not None and is_equal(
                 replace(status, current_since=known.current_since), known
@@ -53,6 +42,16 @@ class StatusTimes:
                 return self._last
         self._last = replace(status, since=rfc3339.whole_seconds(self._wall()))
         return self._last
+
+    def _with_current_since(self, status: MigStatusAnnotation) -> MigStatusAnnotation:
+        """The status with allocatable resources and their time, once the layouts are there."""
+        is_there = status.phase == MigPhase.UNCHANGED and status.allocatable
+        if not (is_there and self._restarts_plugin):
+            self._current = None
+            return replace(status, allocatable={}, current_since="")
+        if self._current is None or self._current[0] != status.plan:
+            self._current = status.plan, rfc3339.whole_seconds(self._wall())
+        return replace(status, current_since=self._current[1])
 
 
 def is_equal(status: MigStatusAnnotation, other: MigStatusAnnotation) -> bool:

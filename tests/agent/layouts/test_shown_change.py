@@ -71,7 +71,7 @@ def test_before_the_node_is_seen_nothing_is_shown_asked_or_closed(scene: Enforci
     layouts.take(0.0)
     assert (layouts.causes, layouts.changes, layouts.is_of("")) == ((), 0, False)
     assert layouts.annotations() == layouts.labels(None) == {}
-    assert layouts.status(judged, None) is judged
+    assert layouts.status(judged, None) == judged
     assert scene.jobs == []
 
 
