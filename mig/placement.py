@@ -137,35 +137,26 @@ class Grid:
         return sum(self.size(instance) for instance in instances)
 
     def _unknown(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
-        for instance in instances:
-            profile = self.profile(instance.profile)
-            if profile is None:
-                names = ", ".join(sorted(self._by_name))
-                return Misfit(Limit.PROFILE, f"no profile {instance.profile}; the GPU has {names}")
-            if instance.start >= 0 and instance.start not in profile.starts:
-                starts = ", ".join(map(str, profile.starts))
-                detail = (
-                    f"no {instance.profile} starts at unit {instance.start};"
-                    f" it may start at {starts}"
-                )
-                return Misfit(Limit.PROFILE, detail)
-            if sum(instance.compute) > profile.slices:
-                detail = (
-                    f"{sum(instance.compute)} compute slices on a {instance.profile}, which has"
-                    f" {profile.slices}"
-                )
-                return Misfit(Limit.PROFILE, detail)
-            # some drivers report no compute profiles: then the driver has the last word
-            if profile.compute and compute_places(profile, instance.compute) is None:
-                requested_sizes = " and ".join(f"{slices}c" for slices in instance.compute)
-                sizes = ", ".join(
-                    dict.fromkeys(f"{compute.slices}c" for compute in profile.compute)
-                )
-                detail = (
-                    f"no places for {requested_sizes} in one {instance.profile};"
-                    f" it may have {sizes}"
-                )
-                return Misfit(Limit.PROFILE, detail)
+        details = (self._unknown_part(instance) for instance in instances)
+        detail = next(filter(None, details), None)
+        return None if detail is None else Misfit(Limit.PROFILE, detail)
+
+    def _unknown_part(self, instance: DesiredInstance) -> str | None:
+        """What the GPU does not have of the instance's profile."""
+        profile = self.profile(instance.profile)
+        if profile is None:
+            return f"no profile {instance.profile}; the GPU has {', '.join(sorted(self._by_name))}"
+        if instance.start >= 0 and instance.start not in profile.starts:
+            starts = ", ".join(map(str, profile.starts))
+            return f"no {profile.name} starts at unit {instance.start}; it may start at {starts}"
+        slices = sum(instance.compute)
+        if slices > profile.slices:
+            return f"{slices} compute slices on a {profile.name}, which has {profile.slices}"
+        # some drivers report no compute profiles: then the driver has the last word
+        if profile.compute and compute_places(profile, instance.compute) is None:
+            requested = " and ".join(f"{slices}c" for slices in instance.compute)
+            sizes = ", ".join(dict.fromkeys(f"{compute.slices}c" for compute in profile.compute))
+            return f"no places for {requested} in one {profile.name}; it may have {sizes}"
         return None
 
     def _too_many(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
@@ -181,28 +172,18 @@ class Grid:
         NVML has no total. For profiles such as +me the budget is exact; if a driver reports the
         same few engines for each profile, only the limit of each profile counts.
         """
-        for kind, (budget, needed) in self._engines(instances).items():
-            if needed > budget:
-                return Misfit(
-                    Limit.ENGINES, f"{needed} {kind} engines, of which there are {budget}"
-                )
-        return None
-
-    def _engines(self, instances: Sequence[DesiredInstance]) -> dict[str, tuple[int, int]]:
-        """Kind of engine to the number available and the number needed."""
-        needed = [astuple(self._by_name[instance.profile].engines) for instance in instances]
         available = [
-            tuple(count * self.max_count(profile) for count in astuple(profile.engines))
+            [count * self.max_count(profile) for count in astuple(profile.engines)]
             for profile in self.profiles
         ]
+        used = [astuple(self.profile_of(instance).engines) for instance in instances]
         kinds = ("decoder", "encoder", "JPEG", "OFA")
-        return {
-            kind: (
-                max((engines[index] for engines in available), default=0),
-                sum(engines[index] for engines in needed),
-            )
-            for index, kind in enumerate(kinds)
-        }
+        needs, budgets = zip(*used, strict=True), zip(*available, strict=True)
+        for kind, needed, full in zip(kinds, needs, budgets, strict=False):  # none without a need
+            if sum(needed) > max(full):
+                detail = f"{sum(needed)} {kind} engines, of which there are {max(full)}"
+                return Misfit(Limit.ENGINES, detail)
+        return None
 
     def _no_room(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
         # one way is enough here; to rank all of them is the work of best_starts

@@ -30,7 +30,7 @@ from mig.gpu_ways import gpu_ways
 from mig.least_ways import least_ways
 from mig.mode_permission import NO_RESETS, ModePermission
 from mig.placement import Grid, Limit
-from mig.plugin_resources import LaidOut, allocatable, unserved
+from mig.plugin_resources import allocatable, unserved
 from mig.steps import CreateInstance, DestroyInstance, MigStep
 from mig.users.device_users import DeviceUser, DeviceUsers
 
@@ -176,8 +176,9 @@ def plan(
         *(obstacle for gpu in targets for obstacle in _obstacles(gpu, desired[gpu.uuid], modes)),
     ]
     after = [(gpu, desired.get(gpu.uuid) or current_layout(gpu)) for gpu in gpus]
-    if strategy is not None and not obstacles:
-        obstacles += _plugin_obstacles(after, strategy)
+    if strategy is not None and not obstacles and (why := unserved(after, strategy)) is not None:
+        detail = f"the device plugin could not start: {why}"
+        obstacles.append(Obstacle(kind=ObstacleKind.PLUGIN, gpu=None, detail=detail))
     if obstacles:
         return MigRefusal(obstacles=tuple(obstacles))
     ways = least_ways([gpu_ways(gpu, desired[gpu.uuid], users) for gpu in targets])
@@ -242,7 +243,12 @@ def _mode_obstacles(
     """Why the mode cannot become, or be sure to stay, that of the layout."""
     is_pending = mode.current != mode.pending and gpu.uuid not in modes.begun
     if not gpu.resetless and is_pending:
-        yield _reset_pending(gpu, on=mode.pending)
+        yield Obstacle(
+            kind=ObstacleKind.RESET_PENDING,
+            gpu=gpu.uuid,
+            detail=f"MIG will be {_state(mode.pending)} after a reset that has not happened yet",
+            reset=ManualReset(bus_ids=(gpu.bus_id,)),
+        )
     elif mode.current == desired.mig:
         return
     elif gpu.virtualization in _VGPU:
@@ -252,7 +258,13 @@ def _mode_obstacles(
         )
         yield Obstacle(kind=ObstacleKind.VGPU, gpu=gpu.uuid, detail=detail)
     elif not gpu.resetless and modes.by is ModeChange.OFF:
-        yield _reset_needed(gpu, on=desired.mig)
+        # Ampere needs a reset for either direction. Source: MIG user guide, "Enable MIG mode"
+        detail = (
+            f"{gpu.model} turns MIG {_state(desired.mig)} by a reset of the whole GPU, and"
+            " mig-mode-change is off"
+        )
+        reset = ManualReset(bus_ids=(gpu.bus_id,), mode=desired.mig)
+        yield Obstacle(kind=ObstacleKind.RESET_NEEDED, gpu=gpu.uuid, detail=detail, reset=reset)
 
 
 def _infeasible(gpu: MigGpu, desired: GpuLayout) -> Obstacle | None:
@@ -274,39 +286,8 @@ def _infeasible(gpu: MigGpu, desired: GpuLayout) -> Obstacle | None:
     )
 
 
-def _reset_pending(gpu: MigGpu, *, on: bool) -> Obstacle:
-    return Obstacle(
-        kind=ObstacleKind.RESET_PENDING,
-        gpu=gpu.uuid,
-        detail=f"MIG will be {_state(on)} after a reset that has not happened yet",
-        reset=ManualReset(bus_ids=(gpu.bus_id,)),
-    )
-
-
-def _reset_needed(gpu: MigGpu, *, on: bool) -> Obstacle:
-    """The obstacle that the mode changes only with a reset.
-
-    Source: MIG user guide, "Enable MIG mode": Ampere needs a reset for either direction.
-    """
-    return Obstacle(
-        kind=ObstacleKind.RESET_NEEDED,
-        gpu=gpu.uuid,
-        detail=f"{gpu.model} turns MIG {_state(on)} by a reset of the whole GPU, and"
-        " mig-mode-change is off",
-        reset=ManualReset(bus_ids=(gpu.bus_id,), mode=on),
-    )
-
-
 def _state(on: bool) -> str:
     return "on" if on else "off"
-
-
-def _plugin_obstacles(after: LaidOut, strategy: MigStrategy) -> Iterator[Obstacle]:
-    why = unserved(after, strategy)
-    if why is not None:
-        yield Obstacle(
-            kind=ObstacleKind.PLUGIN, gpu=None, detail=f"the device plugin could not start: {why}"
-        )
 
 
 def _needs_places(part: GpuPlan) -> bool:
