@@ -14,7 +14,7 @@ from enum import StrEnum
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from mig.compute_places import ComputePlace, chosen_places, compute_places
 from mig.gpu_layout import DesiredInstance, GpuLayout
-from mig.gpu_ways import KeptInstance, Way, layout_after
+from mig.gpu_ways import KeptInstance, Way
 from mig.placement import Grid
 from mig.steps import (
     CreateCompute,
@@ -93,37 +93,34 @@ def gpu_plan(
 ) -> GpuPlan:
     """The plan of a GPU by one of its ways to the desired layout."""
     grid = Grid(gpu.profiles)
-    staying = {kept.instance.id for kept in way.kept}
-    destroyed = tuple(instance for instance in gpu.instances if instance.id not in staying)
-    after = layout_after(way.kept, way.missing, way.starts)
     mode, set_mode = gpu.mode, (SetMode(gpu=gpu.uuid, on=desired.mig),)
     switches = mode is not None and mode.current != desired.mig
     # with the mode that holds, the step ends the wait for another one
     cancels = mode is not None and not switches and mode.pending != desired.mig
     instances = (
         *_remaining(gpu, way.kept, users),
-        *(_present(gpu, gone, InstanceAction.DESTROY, users) for gone in destroyed),
+        *(_present(gpu, gone, InstanceAction.DESTROY, users) for gone in way.destroyed),
         *_created(grid, way),
     )
     return GpuPlan(
         gpu=gpu,
         kept=way.kept,
-        destroyed=destroyed,
+        destroyed=way.destroyed,
         instances=tuple(
             sorted(
                 instances, key=lambda change: (change.start, change.action is InstanceAction.CREATE)
             )
         ),
         disturbed=way.disturbed,
-        after=desired if assumed else GpuLayout(mig=desired.mig, instances=after),
+        after=desired if assumed else GpuLayout(mig=desired.mig, instances=way.after),
         assumed=assumed,
         steps=(
             *(set_mode if cancels else ()),
             *_compute_destroys(gpu, way.kept),
-            *_destroys(gpu, destroyed),
+            *_destroys(gpu, way.destroyed),
             *(set_mode if switches else ()),
             *_completions(gpu, grid, way.kept),
-            *_creates(gpu, grid, way.missing, way.starts),
+            *_creates(gpu, grid, way.created),
         ),
     )
 
@@ -155,12 +152,12 @@ def _present(
 
 
 def _created(grid: Grid, way: Way) -> Iterator[InstanceChange]:
-    for instance, start in zip(way.missing, way.starts, strict=True):
+    for instance in way.created:
         yield InstanceChange(
             action=InstanceAction.CREATE,
             id=None,
             profile=instance.profile,
-            start=start,
+            start=instance.start,
             size=grid.size(instance),
             compute=instance.compute,
         )
@@ -192,15 +189,10 @@ def _completions(gpu: MigGpu, grid: Grid, kept: Sequence[KeptInstance]) -> Itera
         yield from _compute_creates(gpu, profile, start, stays.missing, stays.compute)
 
 
-def _creates(
-    gpu: MigGpu, grid: Grid, instances: Sequence[DesiredInstance], starts: Sequence[int]
-) -> Iterator[MigStep]:
+def _creates(gpu: MigGpu, grid: Grid, created: Iterable[DesiredInstance]) -> Iterator[MigStep]:
     """Steps that create instances, the largest first: drivers that choose the places need that."""
-    placed = sorted(
-        zip(instances, starts, strict=True), key=lambda pair: (-grid.size(pair[0]), pair[1])
-    )
-    for instance, start in placed:
-        profile = grid.profile_of(instance)
+    for instance in sorted(created, key=lambda instance: (-grid.size(instance), instance.start)):
+        profile, start = grid.profile_of(instance), instance.start
         yield CreateInstance(gpu=gpu.uuid, profile=profile.name, start=start, size=profile.size)
         yield from _compute_creates(gpu, profile, start, instance.compute)
 

@@ -16,7 +16,7 @@ from itertools import product
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
 from mig.compute_places import compute_places, keepable, missing_sizes
 from mig.gpu_layout import DesiredInstance, GpuLayout
-from mig.placement import Grid, Starts, mask
+from mig.placement import Grid, mask
 from mig.users.device_users import DeviceUser, DeviceUsers, compute_users, instance_users
 
 Users = frozenset[DeviceUser]
@@ -68,10 +68,12 @@ class Way:
     """A way to change a GPU: what stays, what goes, and where new instances are placed."""
 
     kept: tuple[KeptInstance, ...]
-    missing: tuple[DesiredInstance, ...]
-    """Instances to create."""
-    starts: Starts
-    """Their first memory units."""
+    destroyed: tuple[CurrentInstance, ...]
+    """GPU instances that go, with all their compute instances."""
+    created: tuple[DesiredInstance, ...]
+    """Instances to create, each at its place."""
+    after: tuple[DesiredInstance, ...]
+    """The instances at the end, each at its place, sorted."""
     disturbed: Users
     """Device users of what is destroyed; with a change of mode, all device users of the GPU."""
     shrunk: tuple[Shrunk, ...]
@@ -161,10 +163,16 @@ def _way(
     starts = grid.best_starts(missing, taken)
     if starts is None:
         return None
-    for created, start in zip(missing, starts, strict=True):
-        taken |= mask(start, grid.size(created))
+    created = tuple(
+        replace(instance, start=start) for instance, start in zip(missing, starts, strict=True)
+    )
+    for instance in created:
+        taken |= mask(instance.start, grid.size(instance))
+    placed = (replace(stays.desired, start=stays.instance.start) for stays in kept)
+    after = tuple(sorted((*placed, *created)))
+    places = sorted((stays.instance.start, _places(grid, stays)) for stays in kept)
     staying = {stays.instance.id for stays in kept}
-    gone = [instance for instance in gpu.instances if instance.id not in staying]
+    gone = tuple(instance for instance in gpu.instances if instance.id not in staying)
     disturbed = [used[instance.id, None] for instance in gone]
     shrunk = []
     for stays in kept:
@@ -174,39 +182,14 @@ def _way(
             shrunk.append(Shrunk(instance=number, users=whose, destroyed=len(lost)))
     return Way(
         kept=tuple(kept),
-        missing=tuple(missing),
-        starts=starts,
+        destroyed=gone,
+        created=created,
+        after=after,
         disturbed=Users().union(*disturbed),
         shrunk=tuple(shrunk),
         losses=sum(1 + len(instance.compute) for instance in gone)
         + sum(len(stays.destroyed) for stays in kept),
-        tie=_tie(grid, kept, missing, starts, taken),
-    )
-
-
-def layout_after(
-    kept: Sequence[KeptInstance], missing: Sequence[DesiredInstance], starts: Starts
-) -> tuple[DesiredInstance, ...]:
-    """The instances at the end, each at its place, sorted."""
-    placed = [replace(stays.desired, start=stays.instance.start) for stays in kept]
-    placed += [
-        replace(created, start=start) for created, start in zip(missing, starts, strict=True)
-    ]
-    return tuple(sorted(placed))
-
-
-def _tie(
-    grid: Grid,
-    kept: Sequence[KeptInstance],
-    missing: Sequence[DesiredInstance],
-    starts: Starts,
-    taken: int,
-) -> Tie:
-    places = ((stays.instance.start, _places(grid, stays)) for stays in kept)
-    return (
-        tuple(-free for free in grid.free_places(taken)),
-        layout_after(kept, missing, starts),
-        tuple(sorted(places)),
+        tie=(tuple(-free for free in grid.free_places(taken)), after, tuple(places)),
     )
 
 
