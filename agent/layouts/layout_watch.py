@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from agent.layouts.layout_evaluator import DesiredLayout, LayoutEvaluator, LayoutInputs, NodeFacts
+from agent.layouts.layout_evaluator import (
+    DesiredLayout,
+    Evaluation,
+    LayoutEvaluator,
+    LayoutInputs,
+    NodeFacts,
+)
 from agent.layouts.layout_events import LayoutEvent, LayoutEvents
 from agent.layouts.layout_request import (
     Adoption,
@@ -200,26 +206,18 @@ class LayoutWatch:
             return _IDLE_SECONDS
         if not any(gpu.mig_capable for gpu in snapshot.gpus):
             return _IDLE_SECONDS
+        changes = 0 if self._enforced is None else self._enforced.changes
         if now < settles_at:
-            if now - since >= UNSETTLED_SECONDS:
-                with self._lock:  # an earlier request is no longer desired
-                    if self._enforced is not None and request == self._stated.request:
-                        changes = self._enforced.changes
-                        self._desired = DesiredLayout(key=_UNSETTLED.phase, changes=changes)
-                self._take(request, _UNSETTLED, now)
+            if now - since >= UNSETTLED_SECONDS:  # an earlier request is no longer desired
+                nothing = DesiredLayout(key=_UNSETTLED.phase, changes=changes)
+                self._take(request, Evaluation(status=_UNSETTLED, desired=nothing), now)
             return settles_at - now
         facts = NodeFacts(
-            metadata=metadata,
-            snapshot=snapshot,
-            allocation=allocation,
-            changes=0 if self._enforced is None else self._enforced.changes,
+            metadata=metadata, snapshot=snapshot, allocation=allocation, changes=changes
         )
         evaluation = self._evaluator.evaluate(request, facts, now)
         if evaluation is not None:
-            with self._lock:
-                if request == self._stated.request:
-                    self._desired = evaluation.desired
-            self._take(request, evaluation.status, now, foreign=evaluation.foreign)
+            self._take(request, evaluation, now)
         return CHECK_SECONDS
 
     def take_events(self) -> list[LayoutEvent]:
@@ -228,20 +226,13 @@ class LayoutWatch:
 
     # parts
 
-    def _take(
-        self,
-        request: LayoutRequest,
-        evaluated: MigStatusAnnotation,
-        now: float,
-        *,
-        foreign: bool = False,
-    ) -> None:
+    def _take(self, request: LayoutRequest, evaluation: Evaluation, now: float) -> None:
         """Show an evaluation, unless there is another request by now, or nothing has changed."""
         with self._lock:
-            before = self._evaluated
             if request != self._stated.request:
                 return
-            evaluated = as_adopted(self._stated, evaluated, foreign=foreign)
+            self._desired, before = evaluation.desired, self._evaluated
+            evaluated = as_adopted(self._stated, evaluation.status, foreign=evaluation.foreign)
             if evaluated == before:
                 return
             if before is not None and _without_pods(evaluated) == _without_pods(before):
