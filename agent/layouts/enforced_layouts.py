@@ -19,8 +19,8 @@ from agent.layouts.actuator_answers import after_answer
 from agent.layouts.change_state import ActuatorTask, ChangeState, first_state
 from agent.layouts.change_status import state_label, status_with_change
 from agent.layouts.change_times import ChangeTimes, RequestPace
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.layout_change import StepInputs, next_task
-from agent.layouts.layout_evaluator import DesiredLayout
 from agent.layouts.shown_request import ShownRequest, permit_phase, shown_request
 from api import keys, mig_request_annotation
 from api.actuator.actuator_messages import ActuatorAnswer, StateRequest

@@ -27,7 +27,7 @@ from agent.layouts.change_state import (
     with_failure,
 )
 from agent.layouts.desired_change import DesiredChange
-from agent.layouts.layout_evaluator import DesiredLayout
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.retry_times import GIVEN_UP, REFUSED_SECONDS, Retry, ladder
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import RestoreRequest, StateRequest

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.layout_request import LayoutRequest, other_managers
 from api.mig_mode_change import ModeChange
 from api.mig_resources import MigStrategy
@@ -18,7 +19,6 @@ from discovery.model import NodeSnapshot, nvidia_gpus
 from kubelet.allocated_devices import NodeAllocation
 
 if TYPE_CHECKING:
-    from agent.layouts.desired_change import DesiredChange
     from agent.layouts.enforced_layouts import EnforcePorts
     from agent.layouts.planned_request import PlannedRequest
     from api.actuator.actuator_messages import UseAnswer
@@ -64,22 +64,6 @@ class LayoutInputs:
     """Who has GPUs open and how they are reset, by the actuator; None where it cannot be asked."""
     enforce: EnforcePorts | None = None
     """Calls by which layouts are changed; None where they are only observed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredLayout:
-    """The desired layout, evaluated by the GPUs as they were read."""
-
-    key: object
-    """Equal for equal requests; None where nothing is requested."""
-    change: DesiredChange | None = None
-    """The change to make; None where there is nothing to change, or no way to do it."""
-    unchanged: bool = False
-    """Whether the GPUs have the desired layout."""
-    changes: int
-    """Number of changes of the GPUs that were known when they were read."""
-    plan: str = ""
-    """Digest of the desired layouts; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.layout_evaluator import (
-    DesiredLayout,
     Evaluation,
     LayoutEvaluator,
     LayoutInputs,

@@ -10,9 +10,9 @@ from itertools import count
 from agent.layouts.actuator_answers import after_answer
 from agent.layouts.change_state import ActuatorTask, ChangeState, first_state
 from agent.layouts.desired_change import DesiredChange
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.enforced_layouts import log_progress
 from agent.layouts.layout_change import StepInputs, next_task
-from agent.layouts.layout_evaluator import DesiredLayout
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import (

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from agent.layouts.change_state import ActuatorTask
-from agent.layouts.layout_evaluator import DesiredLayout
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import (
     ActuatorAnswer,

@@ -11,8 +11,8 @@ import pytest
 from agent.layouts.actuator_answers import RUNNING_SECONDS, after_answer
 from agent.layouts.change_state import ChangeState, first_state
 from agent.layouts.change_status import state_label, status_with_change
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.layout_change import STUCK_SECONDS, StepInputs, next_task
-from agent.layouts.layout_evaluator import DesiredLayout
 from agent.layouts.shown_request import ShownRequest
 from api import keys
 from api.actuator.actuator_messages import (

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from agent.layouts.change_state import ActuatorTask
-from agent.layouts.layout_evaluator import DesiredLayout
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import (
     ActuatorRefusal,

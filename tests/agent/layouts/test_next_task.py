@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from agent.layouts.change_state import ActuatorTask, ChangeState, RequestState
+from agent.layouts.desired_layout import DesiredLayout
 from agent.layouts.layout_change import StepInputs, next_task
-from agent.layouts.layout_evaluator import DesiredLayout
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import ApplyRequest, RestoreRequest, StateRequest
