@@ -382,6 +382,19 @@ def test_each_task_that_may_change_the_gpus_makes_what_was_read_stale() -> None:
     assert dict(counted) == {"StateRequest": 0, "RestoreRequest": 1, "ApplyRequest": 1}
 
 
+def test_an_outcome_that_the_journal_has_makes_what_was_read_stale() -> None:
+    """The GPUs may have been read while the actuator went on without an answer."""
+    node = Steps()
+    node.begin()
+    node.change.answered(NOBODY, node.now)
+    node.now += 10.0
+    assert isinstance(node.step(), StateRequest)
+    before = node.change.changes
+    ended = known(node.change.request, Outcome.APPLIED)
+    node.change.answered(StateAnswer(named=ended), node.now)
+    assert (node.change.outcome, node.change.changes) == (Outcome.APPLIED, before + 1)
+
+
 def test_before_the_first_request_of_each_load_of_the_driver_what_a_boot_took_comes_back() -> None:
     node, asked = Steps(), []
     for load in ("boot-1", "boot-1", "boot-2", "boot-2"):

@@ -17,6 +17,7 @@ from agent.layouts.layout_watch import (
 )
 from agent.layouts.status_times import PODS_SECONDS
 from api import keys, mig_status_annotation
+from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MigStatusAnnotation
 from base.errors import BadInput
 from discovery.driver_errors import ReaderGone, Released
@@ -52,6 +53,7 @@ class Scene:
         self.gpus: Sequence[MigReading] = (SPLIT,)
         self.failure: Exception | None = None
         self.configs: MigConfigs | BadInput | None = None
+        self.strategy: MigStrategy | None = None
         self.reads = self.writes = 0
         self.news: list[tuple[str, str, bool]] = []
         self.runtime = VirtualRuntime({"layouts": self.tick}, now=0.0)
@@ -60,7 +62,12 @@ class Scene:
     def start(self) -> None:
         """An agent that starts; the one before it has ended."""
         self.watch = LayoutWatch(
-            LayoutInputs(read=self._read, snapshot=lambda: self.snapshot, configs=self._configured),
+            LayoutInputs(
+                read=self._read,
+                snapshot=lambda: self.snapshot,
+                configs=self._configured,
+                strategy=self.strategy,
+            ),
             clock=self.runtime.clock,
             wall=lambda: 1_700_000_000.0 + self.runtime.now,
         )
@@ -274,6 +281,17 @@ def test_what_the_plan_rests_on_is_seen_to_change() -> None:
     scene.configs = before
     scene.run(6)
     assert scene.phase == "unchanged"
+
+
+def test_where_nothing_is_changed_no_resources_are_offered_since_any_time() -> None:
+    """Nobody restarts the device plugin there, so what it offers is not known."""
+    scene = Scene()
+    scene.strategy = MigStrategy.MIXED
+    scene.start()
+    scene.ask('{"0": {"1g.5gb": 1, "3g.20gb": 1}}')
+    status = scene.run()
+    assert status is not None
+    assert (status.phase, status.allocatable, status.current_since) == ("unchanged", {}, "")
 
 
 def test_pods_come_and_go_with_a_write_a_minute_at_most() -> None:
