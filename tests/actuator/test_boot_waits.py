@@ -475,7 +475,7 @@ def test_a_folder_that_others_may_write_to_is_refused(vm: BootNode) -> None:
     result = vm.work(SEVEN)
 
     assert result.outcome is Outcome.REFUSED
-    assert f"run chmod go-w on {folder}" in result.reason
+    assert f"others may write to {folder}; run chmod go-w" in result.reason
 
 
 def test_a_pipe_in_the_place_of_the_file_is_waited_for_by_nobody(vm: BootNode) -> None:

@@ -132,11 +132,11 @@ def test_the_page_has_the_points_of_the_shipped_profile() -> None:
     assert shown["gpuscape's"] == ["-", str(weight), f"{ranks(weight):,}"]
     for sentence in (
         f"together are worth {ranks(weight) + others(of):,}",
-        f"is worth {MOST * of['NodeAffinity']:,} points, whether its own weight is 1 or 100",
-        f"is worth {50 * of['NodeAffinity']:,} or more",
-        f"is worth {10 * of['NodeAffinity']:,}.",
-        f"loses {MOST * of['TaintToleration']:,} points where no node has more, and "
-        f"{50 * of['TaintToleration']:,} where",
+        f"is worth {MOST * of['NodeAffinity']:,} points**, whether its own weight is 1 or 100",
+        f"is worth {50 * of['NodeAffinity']:,} points or more",
+        f"sum is worth {10 * of['NodeAffinity']:,} points.",
+        f"loses {MOST * of['TaintToleration']:,} points if no node has more of them, "
+        f"and {50 * of['TaintToleration']:,} if another node has two",
     ):
         assert sentence in " ".join(PAGE.split())
 
