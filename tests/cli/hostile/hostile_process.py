@@ -28,7 +28,7 @@ from api import (
 )
 from cli.main import main as gpuscape_main
 from discovery.model import NodeSnapshot
-from kube.api import LEASES, NODES, PODS
+from kube.api import DEPLOYMENTS, LEASES, NODES, PODS
 from kube.lease import micro_time
 from tests import build
 from tests.cli.hostile.hostile_documents import PAYLOADS, hostile_documents, text_places
@@ -66,6 +66,7 @@ def hostile_annotations() -> Iterator[tuple[str, str]]:
 def cluster() -> Cluster:
     """A Node for each text that may be hostile in annotations, in a Lease, or in the Node."""
     api = Cluster()
+    api.server.serve(DEPLOYMENTS)
     for number, (key, text) in enumerate(hostile_annotations()):
         _add_node(api, f"annotated-{number}", {key: text})
     states = list(hostile_documents(state_annotation.json_schema()))
