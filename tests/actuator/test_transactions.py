@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from actuator.change import ChangeResult, apply, begin, give_up
-from actuator.journal import Journal, JournalBusy
+from actuator.journal import Journal, JournalBusy, JournalUnusable
 from actuator.mig_world import StepFailed
 from actuator.service.transactions import Transactions
 from api.actuator.actuator_messages import (
@@ -192,6 +192,26 @@ def test_a_held_change_refuses_changes_of_its_own_gpus_alone(held: Path) -> None
     assert isinstance(answer, RefusalAnswer)
     assert (answer.refusal, answer.change) == (ActuatorRefusal.CONFLICT, "held-change")
     assert "stuck on GPU GPU-0: restore it, or give the GPU up" in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal", "change"),
+    [
+        (JournalUnusable("the disk is full"), ActuatorRefusal.JOURNAL, None),
+        (JournalBusy("another process"), ActuatorRefusal.BUSY, None),
+        (StepFailed("the driver refused it"), ActuatorRefusal.FAILED, "another-change"),
+    ],
+)
+def test_an_error_of_the_worker_is_refused_by_its_kind(
+    tmp_path: Path, error: GpuscapeError, refusal: ActuatorRefusal, change: str | None
+) -> None:
+    """A journal that cannot be kept refuses the change, as where it is read before the worker."""
+    started = Started(tmp_path / "mig", iter([error]))
+    answered: list[object] = []
+    started.transactions.ask(change_of("GPU-0"), answered.append)
+    started.ended()
+
+    assert answered == [RefusalAnswer(refusal=refusal, reason=str(error), change=change)]
 
 
 def test_a_request_to_restore_hands_on_the_gpus_that_are_given_up(held: Path) -> None:
