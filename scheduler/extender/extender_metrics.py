@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -25,6 +25,7 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # 
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX: Final = "gpuscape_scheduler"
+_CLASS: Final = "topology_class"
 _LATENCIES: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5, 1.0)
 """Seconds; budgets are at 0.01 for 500 nodes, 0.03 for 5,000, and 0.05 is where we give up."""
 _REFUSALS: Final = tuple(
@@ -99,73 +100,71 @@ class ExtenderMetrics:
     def __init__(self, version: str) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        counter = partial(Counter, registry=registry)
         self._fleet = _Fleet(version)
         registry.register(self._fleet)
-        self._seconds = Histogram(
+        histogram, counter = partial(Histogram, registry=registry), partial(_counter, registry)
+        self._seconds = histogram(
             f"{_PREFIX}_request_duration_seconds",
             "Time from a request's last byte to its answer.",
             ["verb"],
             buckets=_LATENCIES,
-            registry=registry,
         )
-        self._requests = counter(
-            f"{_PREFIX}_requests",
-            "Requests answered, by HTTP status.",
-            ["verb", "code"],
-        )
+        self._seconds.labels(Verb.PRIORITIZE)
+        self._requests = counter("requests", "Requests answered, by HTTP status.", "verb", "code")
         self._answers: deque[tuple[Verb, int, float]] = deque()
         """Verb, status and seconds of requests that the two above have not counted yet."""
         self._judged: deque[int] = deque()
         """Numbers of candidates that the histogram below has not counted yet."""
-        self._candidates = Histogram(
+        self._candidates = histogram(
             f"{_PREFIX}_candidates",
             "Candidate nodes in one request of the scheduler.",
             buckets=_NODES,
-            registry=registry,
         )
         self._unscored = counter(
-            f"{_PREFIX}_unscored_candidates",
+            "unscored_candidates",
             "Candidates that could not be scored: their rank is 0, and with given_up neutral.",
-            ["reason"],
+            "reason",
+            values=(*NoView, *NoOutcome),
         )
         self._neutral = counter(
-            f"{_PREFIX}_neutral_answers",
+            "neutral_answers",
             "Requests for scores that were answered without any.",
-            ["cause"],
+            "cause",
+            values=Neutral,
         )
         self._predictions = counter(
-            f"{_PREFIX}_predictions",
+            "predictions",
             "Pods whose GPUs were predicted; hit: they got one of the sets predicted.",
-            ["result"],
+            "result",
+            values=("hit", "miss"),
         )
         self._chance = counter(
-            f"{_PREFIX}_predicted_odds",
+            "predicted_odds",
             "Sum of the odds that predictions gave to the sets that pods then got.",
         )
         self._placements = counter(
-            f"{_PREFIX}_placements",
+            "placements",
             "Pods with several GPUs, by whether these are as fast as any of the node's class.",
-            ["ideal"],
+            "ideal",
+            values=("true", "false"),
         )
         self._unlinked = counter(
-            f"{_PREFIX}_unlinked_pods",
-            "Pods that requested GPUs joined by NVLink and got others.",
+            "unlinked_pods", "Pods that requested GPUs joined by NVLink and got others."
         )
         self._refusals = counter(
-            f"{_PREFIX}_http_refusals",
+            "http_refusals",
             "Connections and requests that were refused, by reason.",
-            ["reason"],
+            "reason",
+            values=_REFUSALS,
         )
         self._events_dropped = counter(
-            f"{_PREFIX}_events_dropped",
+            "events_dropped",
             "Kubernetes Events that were not recorded: over the budget, or refused by the server.",
         )
         self._defects = counter(
-            f"{_PREFIX}_internal_errors",
+            "internal_errors",
             "Unexpected exceptions in threads of the program; the log has their tracebacks.",
         )
-        self._name_all()
 
     def ask_fleet(self, use: Callable[[], FleetUse]) -> None:
         """Set the function that returns the fleet's figures at each scrape."""
@@ -229,20 +228,6 @@ class ExtenderMetrics:
         self._count()
         return prometheus_client.generate_latest(self._registry)
 
-    def _name_all(self) -> None:
-        """Create the series that queries may name before anything happened: absent is no zero."""
-        for reason in (*NoView, *NoOutcome):
-            self._unscored.labels(reason)
-        for cause in Neutral:
-            self._neutral.labels(cause)
-        for result in ("hit", "miss"):
-            self._predictions.labels(result)
-        for ideal in ("true", "false"):
-            self._placements.labels(ideal)
-        for refusal in _REFUSALS:
-            self._refusals.labels(refusal)
-        self._seconds.labels(Verb.PRIORITIZE)
-
 
 class _Fleet(Collector):
     """Families that are made at each scrape."""
@@ -258,34 +243,50 @@ class _Fleet(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Figures of the fleet and of certificates at this moment."""
-        build = GaugeMetricFamily(f"{_PREFIX}_build_info", "This program.", labels=["version"])
-        build.add_metric([self._version], 1)
-        yield build
-        end = GaugeMetricFamily(
-            f"{_PREFIX}_certificate_expiry_timestamp_seconds",
+        yield _gauge("build_info", "This program.", "version", {self._version: 1})
+        yield _gauge(
+            "certificate_expiry_timestamp_seconds",
             "When a certificate in use ends: the server's own, the first to end of the authorities"
             " of clients, and that of the client which last connected.",
-            labels=["certificate"],
+            "certificate",
+            self.ends(),
         )
-        for party, expiry in self.ends().items():
-            end.add_metric([party], expiry)
-        yield end
         if self.use is None:
             return
         use = self.use()
         yield GaugeMetricFamily(
             f"{_PREFIX}_synced", "1 once all Nodes, pods and Leases were read.", use.synced
         )
-        nodes = GaugeMetricFamily(
-            f"{_PREFIX}_nodes",
-            "Nodes by how they are seen: sure, unsure, or why they cannot be scored.",
-            labels=["view"],
-        )
         views = Tally(use.views)
-        for view in (*NodeVisibility, *NoView):
-            nodes.add_metric([view], views[view])
-        yield nodes
-        yield from _classes(use.classes)
+        yield _gauge(
+            "nodes",
+            "Nodes by how they are seen: sure, unsure, or why they cannot be scored.",
+            "view",
+            {view: views[view] for view in (*NodeVisibility, *NoView)},
+        )
+        yield _gauge(
+            "class_nodes",
+            "Nodes of a topology class that can be scored.",
+            _CLASS,
+            {each_class.gen: each_class.nodes for each_class in use.classes},
+        )
+        yield _gauge(
+            "class_free_gpus",
+            "Free GPUs on nodes of a topology class.",
+            _CLASS,
+            {each_class.gen: each_class.free for each_class in use.classes},
+        )
+        yield _gauge(
+            "class_worth_ratio",
+            "Worth of a class's free GPUs for pods that request linked GPUs, as a share of the best"
+            " worth of as many GPUs; 1 is no fragmentation.",
+            _CLASS,
+            {
+                each_class.gen: each_class.worth / each_class.best_worth
+                for each_class in use.classes
+                if each_class.best_worth
+            },
+        )
 
 
 def _taken(waiting: deque[_Item]) -> Iterator[_Item]:
@@ -297,23 +298,20 @@ def _taken(waiting: deque[_Item]) -> Iterator[_Item]:
             return
 
 
-def _classes(classes: Sequence[ClassUse]) -> Iterator[Metric]:
-    label = ["topology_class"]
-    nodes = GaugeMetricFamily(
-        f"{_PREFIX}_class_nodes", "Nodes of a topology class that can be scored.", labels=label
-    )
-    free = GaugeMetricFamily(
-        f"{_PREFIX}_class_free_gpus", "Free GPUs on nodes of a topology class.", labels=label
-    )
-    kept = GaugeMetricFamily(
-        f"{_PREFIX}_class_worth_ratio",
-        "Worth of a class's free GPUs for pods that request linked GPUs, as a share of the best"
-        " worth of as many GPUs; 1 is no fragmentation.",
-        labels=label,
-    )
-    for class_use in classes:
-        nodes.add_metric([class_use.gen], class_use.nodes)
-        free.add_metric([class_use.gen], class_use.free)
-        if class_use.best_worth:
-            kept.add_metric([class_use.gen], class_use.worth / class_use.best_worth)
-    yield from (nodes, free, kept)
+def _counter(
+    registry: CollectorRegistry, name: str, text: str, *labels: str, values: Iterable[str] = ()
+) -> Counter:
+    """A counter, with the series of all ``values`` of its label, as queries may name them before
+    anything happened: absent is no zero."""
+    counter = Counter(f"{_PREFIX}_{name}", text, labels, registry=registry)
+    for value in values:
+        counter.labels(value)
+    return counter
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[Any, float]) -> Metric:
+    """The family of a gauge, with a sample for each value of its label."""
+    family = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
