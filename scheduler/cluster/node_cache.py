@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from api.state_annotation import pod_key
 from kube.api import Object
 from placement.score_table import PlacementOutcome
 from scheduler.cluster.free_gpus import Bound, ReportedState
 from scheduler.cluster.job_nodes import JobNodes
-from scheduler.cluster.node_record import NodeRecord, TableLookup, bound
+from scheduler.cluster.node_record import NodeRecord, TableLookup
 from scheduler.cluster.node_views import NoView, View
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.pod_request import PodRequest
@@ -171,7 +172,8 @@ class NodeCache:
             before = record.bound.get(ask.uid)
             self._where[ask.uid] = node
             self._arrivals += 1
-            pod = bound(ask, (bound_at, self._arrivals))
+            key = pod_key(ask.namespace, ask.name)
+            pod = Bound(key=key, ask=ask, order=(bound_at, self._arrivals))
             if ended:
                 record.finish(ask.uid, pod.key)
                 if before:
@@ -217,11 +219,11 @@ class NodeCache:
     def _show(self, name: str) -> None:
         """Have requests see a node as it is now; the caller has the lock."""
         node = self._nodes[name]
-        if self._clock() <= node.fresh_until:
-            self._views[name] = node.view
+        is_fresh = self._clock() <= node.fresh_until
+        if is_fresh:
             self._fresh_until = min(self._fresh_until, node.fresh_until)
-        else:
-            self._views[name] = node.silent_view
+        is_shown = is_fresh or isinstance(node.view, NoView)
+        self._views[name] = node.view if is_shown else NoView.STALE
 
     def _look_for_silence(self) -> None:
         """Show agents as silent that did not renew their Lease in time: a walk through all nodes,

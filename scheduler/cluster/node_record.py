@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
@@ -17,9 +18,8 @@ from kube.lease import ObservedLease, observe
 from kube.objects.typed_object import Metadata
 from placement.score_table import PlacementOutcome
 from scheduler.cluster.free_gpus import Bound, LikelySets, ReportedState, reckon
-from scheduler.cluster.node_views import NoView, ScoringView, product_name
+from scheduler.cluster.node_views import NoView, ScoringView, View, product_name
 from scheduler.cluster.predictions import PredictionCheck
-from scheduler.pod_request import PodRequest
 
 log = logging.getLogger(__name__)
 
@@ -37,60 +37,39 @@ class TableLookup(Protocol):
     def find(self, gen: str) -> LikelySets | None: ...
 
 
+@dataclass(slots=True, eq=False)
 class NodeRecord:
     """Compact values, never objects of the API; ``view`` and the rest follow every change at once.
 
     For one thread at a time.
     """
 
-    __slots__ = (
-        "_gen",
-        "_n",
-        "_name",
-        "_released_keys",
-        "_tables",
-        "bound",
-        "clique",
-        "expected",
-        "finished",
-        "fresh_until",
-        "gen",
-        "here",
-        "lease",
-        "product",
-        "silent_view",
-        "state",
-        "view",
-    )
-
-    def __init__(self, name: str, tables: TableLookup) -> None:
-        self._name = name
-        self._tables = tables
-        self._gen: str | NoView = NoView.NO_TOPOLOGY  # as the Node carries it: what states mean
-        self._n = 0
-        self._released_keys: frozenset[str] = frozenset()
-        """Keys of pods that only the state still has."""
-        self.here = False
-        """The Node object exists."""
-        self.gen = ""
-        """Its topology class; empty where there is none."""
-        self.product = ""
-        """Its product; empty where there is no topology class."""
-        self.clique: str | None = None
-        self.lease: ObservedLease | None = None
-        self.fresh_until = _NEVER
-        """Monotonic second from which on the agent counts as silent."""
-        self.state: ReportedState | NoView = NoView.NO_STATE
-        self.bound: dict[str, Bound] = {}
-        """UID to pod."""
-        self.finished: dict[str, str] = {}
-        """UID to key of pods that ended and are still there."""
-        self.expected: Mapping[str, PlacementOutcome] = {}
-        """UID to prediction, of pods that the state does not name yet."""
-        self.view: ScoringView | NoView = NoView.UNKNOWN_NODE
-        """The node's view while its agent renews its Lease; a reason if it cannot be scored."""
-        self.silent_view: NoView = NoView.UNKNOWN_NODE
-        """The reason where the agent has not renewed its Lease in time."""
+    _name: str
+    _tables: TableLookup
+    _gen: str | NoView = NoView.NO_TOPOLOGY
+    """Generation that the Node carries: what states mean."""
+    _n: int = 0
+    _released_keys: frozenset[str] = frozenset()
+    """Keys of pods that only the state still has."""
+    here: bool = False
+    """The Node object exists."""
+    gen: str = ""
+    """Its topology class; empty where there is none."""
+    product: str = ""
+    """Its product; empty where there is no topology class."""
+    clique: str | None = None
+    lease: ObservedLease | None = None
+    fresh_until: float = _NEVER
+    """Monotonic second from which on the agent counts as silent."""
+    state: ReportedState | NoView = NoView.NO_STATE
+    bound: dict[str, Bound] = field(default_factory=dict)
+    """UID to pod."""
+    finished: dict[str, str] = field(default_factory=dict)
+    """UID to key of pods that ended and are still there."""
+    expected: Mapping[str, PlacementOutcome] = field(default_factory=dict)
+    """UID to prediction, of pods that the state does not name yet."""
+    view: View = NoView.UNKNOWN_NODE
+    """The node's view while its agent renews its Lease; a reason if it cannot be scored."""
 
     @property
     def is_empty(self) -> bool:
@@ -111,11 +90,8 @@ class NodeRecord:
             if isinstance(annotation, NoView):
                 self._gen = annotation
             else:
-                self._gen, self._n, self.gen = (
-                    annotation.gen,
-                    annotation.n,
-                    self._tables.add(annotation),
-                )
+                self._gen, self._n = annotation.gen, annotation.n
+                self.gen = self._tables.add(annotation)
                 self.product = sys.intern(product_name(product, self._n, self.gen))
         self._work_out()
 
@@ -193,7 +169,6 @@ class NodeRecord:
             self.view = NoView.BAD_STATE
         else:
             self.view = self._reckoned(self.state)
-        self.silent_view = self.view if isinstance(self.view, NoView) else NoView.STALE
 
     def _reckoned(self, state: ReportedState) -> ScoringView:
         ended = self._released_keys.union(self.finished.values())
@@ -224,11 +199,6 @@ class NodeRecord:
             predicted=expected.reported if expected else {},
             actual=state.pods[pod.key],
         )
-
-
-def bound(ask: PodRequest, order: tuple[str, int]) -> Bound:
-    """The pod as node records keep it."""
-    return Bound(key=state_annotation.pod_key(ask.namespace, ask.name), ask=ask, order=order)
 
 
 @lru_cache(maxsize=4096)

@@ -18,6 +18,7 @@ from scheduler.score_explanation import Explanation
 
 _REF: Final = "#/components/schemas/{name}"
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
+_NOT_YET: Final = {"503": "It does not, or not yet."}
 _REFUSALS: Final[Mapping[str, str]] = {
     "400": "The request is malformed; the text names the key.",
     "403": "A client certificate is needed, or another one.",
@@ -27,6 +28,8 @@ _REFUSALS: Final[Mapping[str, str]] = {
     f" {messages.MOST_NODES} whole Nodes in it.",
     "415": "The body is encoded.",
 }
+
+_Schema = Mapping[str, Any]
 
 
 @cache
@@ -41,14 +44,11 @@ def _document() -> dict[str, Any]:
     )
     for kind in _typed_objects(TypedObject):
         _allow_null(schemas.get(kind.__name__, {}))
-    priorities = {"type": "array", "items": {"$ref": _REF.format(name="HostPriority")}}
-    some_nodes = {
-        "allOf": [
-            {"$ref": _REF.format(name="ExtenderArgs")},
-            {"anyOf": [_filled("NodeNames", "array"), _filled("Nodes", "object")]},
-        ]
-    }
-    any_nodes = {"$ref": _REF.format(name="ExtenderArgs")}
+    args = _ref("ExtenderArgs")
+    has_nodes = {"anyOf": [_filled("NodeNames", "array"), _filled("Nodes", "object")]}
+    priorities = {"type": "array", "items": _ref("HostPriority")}
+    forbidden = {"403": _REFUSALS["403"]}
+    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -58,25 +58,25 @@ def _document() -> dict[str, Any]:
             " linked. It scores and never filters.",
         },
         "paths": {
-            "/v1/prioritize": {"post": _post("Ranks nodes for a pod.", some_nodes, priorities)},
-            "/v1/explain": {
-                "post": _post(
-                    "Explains why nodes are ranked as they are; without nodes, all that are known."
-                    " No filter of kube-scheduler is applied: name the nodes that pass.",
-                    any_nodes,
-                    {"$ref": _REF.format(name="Explanation")},
-                )
-            },
-            "/debug/nodes/{name}": {"get": _node()},
-            "/livez": {"get": _probe("Whether the program works.")},
-            "/readyz": {"get": _probe("Whether all of the cluster that counts was read.")},
-            "/metrics": {"get": {"summary": "Metrics.", "responses": {"200": _answer(_TEXT)}}},
-            "/openapi.json": {
-                "get": {
-                    "summary": "This document.",
-                    "responses": {"200": _answer(_json({"type": "object"}))},
-                }
-            },
+            "/v1/prioritize": _post(
+                "Ranks nodes for a pod.", {"allOf": [args, has_nodes]}, priorities
+            ),
+            "/v1/explain": _post(
+                "Explains why nodes are ranked as they are; without nodes, all that are known."
+                " No filter of kube-scheduler is applied: name the nodes that pass.",
+                args,
+                _ref("Explanation"),
+            ),
+            "/debug/nodes/{name}": _get(
+                "What is believed of a node.",
+                _json(_ref("NodeDetail")),
+                {"404": "The node is unknown."} | forbidden,
+                parameters=[name],
+            ),
+            "/livez": _get("Whether the program works.", _TEXT, _NOT_YET),
+            "/readyz": _get("Whether all of the cluster that counts was read.", _TEXT, _NOT_YET),
+            "/metrics": _get("Metrics.", _TEXT),
+            "/openapi.json": _get("This document.", _json({"type": "object"})),
         },
         "components": {"schemas": schemas},
     }
@@ -99,42 +99,29 @@ def _filled(key: str, kind: str) -> dict[str, Any]:
     return {"required": [key], "properties": {key: {"type": kind}}}
 
 
-def _post(summary: str, request: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "summary": summary,
-        "requestBody": {"required": True, "content": _json(request)},
-        "responses": {"200": _answer(_json(answer))} | _refusals(*_REFUSALS),
-    }
+def _post(summary: str, request: _Schema, answer: _Schema) -> dict[str, Any]:
+    body = {"required": True, "content": _json(request)}
+    return {"post": _operation(summary, _json(answer), _REFUSALS, requestBody=body)}
 
 
-def _node() -> dict[str, Any]:
-    return {
-        "summary": "What is believed of a node.",
-        "parameters": [
-            {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-        ],
-        "responses": {
-            "200": _answer(_json({"$ref": _REF.format(name="NodeDetail")})),
-            "404": _answer(_TEXT, "The node is unknown."),
-        }
-        | _refusals("403"),
-    }
+def _get(
+    summary: str, content: _Schema, refusals: Mapping[str, str] = {}, **more: Any
+) -> dict[str, Any]:
+    return {"get": _operation(summary, content, refusals, **more)}
 
 
-def _probe(summary: str) -> dict[str, Any]:
-    return {
-        "summary": summary,
-        "responses": {"200": _answer(_TEXT), "503": _answer(_TEXT, "It does not, or not yet.")},
-    }
+def _operation(
+    summary: str, content: _Schema, refusals: Mapping[str, str], **more: Any
+) -> dict[str, Any]:
+    """One method of a path; ``refusals``: what statuses with a sentence mean."""
+    answers = {"200": {"description": "The answer.", "content": content}}
+    texts = {code: {"description": text, "content": _TEXT} for code, text in refusals.items()}
+    return {"summary": summary, **more, "responses": answers | texts}
 
 
-def _refusals(*codes: str) -> dict[str, Any]:
-    return {code: _answer(_TEXT, _REFUSALS[code]) for code in codes}
-
-
-def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _json(schema: _Schema) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _answer(content: Mapping[str, Any], description: str = "The answer.") -> dict[str, Any]:
-    return {"description": description, "content": content}
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": _REF.format(name=name)}
