@@ -181,12 +181,13 @@ def cluster_explanation(
     The pod counts as not yet on a node. Without ``filters`` all nodes are candidates. Raises
     Unreadable where not all of the cluster could be read in time.
     """
-    typed_pod = _read(pod.manifest, "the pod")
+    constraints = pod.constraints
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
-    request = ask(typed_pod, rules)
+    request = ask(constraints, rules)
     if request is None:
-        return nothing_requested(typed_pod.metadata.namespace, typed_pod.metadata.name)
-    constraints = _with_priority(api, pod.constraints) if filters else pod.constraints
+        return nothing_requested(constraints.metadata.full_name)
+    if filters:
+        constraints = _with_priority(api, constraints)
     tables = ScoreTables(policies=settings.policies)
     cache = NodeCache(tables)
     watches = Watches(api, cache, namespace=settings.namespace, rules=rules)

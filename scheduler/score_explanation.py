@@ -55,11 +55,14 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every aim, in the order of its weight: what it means to fall short of it."""
 
-_OTHER_CLIQUE: Final = "outside the NVLink clique of the pod's job, unlike"
-"""Falling short in ``job``, on the product of the job."""
-
-_FASTER_PRODUCT: Final = "of a faster product than"
-"""Falling short in ``product``, where the slowest comes first."""
+_PARTLY_SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "job": "outside the NVLink clique of the pod's job, unlike",
+        "product": "of a faster product than",
+    }
+)
+"""The same for nodes that have a part of the aim: the product of the job, or, where the slowest
+comes first, another product."""
 
 
 class Chance(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,11 +140,9 @@ def explain_ranks(
     )
 
 
-def nothing_requested(namespace: str, name: str) -> Explanation:
+def nothing_requested(pod: str) -> Explanation:
     """The explanation for a pod that asks for no whole GPU: no containers, no nodes."""
-    return Explanation(
-        pod=f"{namespace}/{name}", containers=(), link=Link.ANY, nic=False, job=None, nodes=()
-    )
+    return Explanation(pod=pod, containers=(), link=Link.ANY, nic=False, job=None, nodes=())
 
 
 def _answer(
@@ -149,13 +150,12 @@ def _answer(
 ) -> NodeAnswer:
     view, outcome = verdict.view, verdict.outcome
     reason = unscored(view, outcome, wish, tables)
+    why = _why(verdict, best, tables, wish) if reason is None else REASONS[reason]
+    answer = NodeAnswer(node=verdict.node, rank=verdict.rank, why=why, reason=reason)
     if isinstance(view, NoView):
-        return NodeAnswer(node=verdict.node, rank=verdict.rank, why=REASONS[view], reason=view)
-    answer = NodeAnswer(
-        node=verdict.node,
-        rank=verdict.rank,
-        why=_why(verdict, best, tables, wish) if reason is None else REASONS[reason],
-        reason=reason,
+        return answer
+    answer = msgspec.structs.replace(
+        answer,
         gen=view.gen,
         free=members(view.free),
         sure=view.sure,
@@ -186,13 +186,11 @@ def _why(verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRe
     if verdict.aims == best.aims:
         return f"the best{unsure}"
     short = shortfall(verdict.aims, best.aims)
-    words = SHORT_OF[short]
     if short == "speed":
         return f"{_slower(verdict, best, tables, wish)}{unsure}"
-    if short == "job" and verdict.aims.job:
-        words = _OTHER_CLIQUE
-    elif short == "product" and verdict.aims.product:
-        words = _FASTER_PRODUCT
+    words = SHORT_OF[short]
+    if getattr(verdict.aims, short):
+        words = _PARTLY_SHORT_OF.get(short, words)
     return f"{words} {best.node}{unsure}"
 
 

@@ -7,11 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from base import threads
 from base.errors import BadInput, Unreadable
-from kube.api import NODES, PODS, Api, ApiResource
+from kube.api import NODES, PODS, Api
 from kube.informer import (
     CacheSynced,
     Informer,
@@ -40,10 +41,10 @@ class ClusterReading:
         self._synced: set[str] = set()
         self._down: dict[str, str] = {}
         self._failed: BadInput | None = None
-        self._informers = (
-            Informer(api, NODES, self._taking(NODES, self._take_node)),
-            Informer(api, PODS, self._taking(PODS, self._take_pod)),
-        )
+        self._informers = [
+            Informer(api, resource, partial(self._on_event, resource.plural, take))
+            for resource, take in ((NODES, self._take_node), (PODS, self._take_pod))
+        ]
         self._threads = [
             threads.started(informer.run, "read-cluster") for informer in self._informers
         ]
@@ -56,14 +57,9 @@ class ClusterReading:
             thread.join(_END_SECONDS)
 
     @property
-    def names(self) -> list[str]:
-        """Names of all nodes, sorted."""
-        return sorted(self._nodes)
-
-    @property
     def nodes(self) -> tuple[Node, ...]:
         """All nodes, sorted by name."""
-        return tuple(self._nodes[name] for name in self.names)
+        return tuple(self._nodes[name] for name in sorted(self._nodes))
 
     @property
     def is_whole(self) -> bool:
@@ -101,26 +97,21 @@ class ClusterReading:
         outlook = preemption.outlook(pod, short, by_node, has_candidate=has_candidate)
         return replace(filtered, outlook=outlook)
 
-    def _taking(
-        self, resource: ApiResource, take: Callable[[ObjectSeen | ObjectGone], None]
-    ) -> Callable[[WatchEvent], None]:
-        kind = resource.plural
-
-        def on_event(event: WatchEvent) -> None:
-            match event:
-                case ObjectSeen() | ObjectGone():
-                    try:
-                        take(event)
-                    except BadInput as error:
-                        self._failed = BadInput(f"{kind} of the cluster cannot be read: {error}")
-                case CacheSynced():
-                    self._synced.add(kind)
-                case WatchConnected():
-                    self._down.pop(kind, None)
-                case WatchLost(error=error):
-                    self._down[kind] = str(error)
-
-        return on_event
+    def _on_event(
+        self, kind: str, take: Callable[[ObjectSeen | ObjectGone], None], event: WatchEvent
+    ) -> None:
+        match event:
+            case ObjectSeen() | ObjectGone():
+                try:
+                    take(event)
+                except BadInput as error:
+                    self._failed = BadInput(f"{kind} of the cluster cannot be read: {error}")
+            case CacheSynced():
+                self._synced.add(kind)
+            case WatchConnected():
+                self._down.pop(kind, None)
+            case WatchLost(error=error):
+                self._down[kind] = str(error)
 
     def _take_node(self, event: ObjectSeen | ObjectGone) -> None:
         if isinstance(event, ObjectGone):
@@ -134,11 +125,11 @@ class ClusterReading:
             self._pods.pop(event.uid, None)
             return
         pod = Pod.from_object(event.object)
-        on_node = preemption.placed_pod(pod)
-        if on_node is None:
+        placed = preemption.placed_pod(pod)
+        if placed is None:
             self._pods.pop(pod.metadata.uid, None)
         else:
-            self._pods[pod.metadata.uid] = on_node
+            self._pods[pod.metadata.uid] = placed
 
 
 def wait_until(is_there: Callable[[], bool], why_not: Callable[[], str], seconds: float) -> None:

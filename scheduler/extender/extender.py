@@ -69,8 +69,7 @@ class Extender:
         call = extender_messages.read_extender_call(body)
         request = ask(call.pod, self._rules)
         if request is None:
-            about = call.pod.metadata
-            return msgspec.json.encode(nothing_requested(about.namespace, about.name))
+            return msgspec.json.encode(nothing_requested(call.pod.metadata.full_name))
         nodes = sorted(self._cache.names()) if call.nodes is None else call.nodes
         verdicts = self._judge.judge(request, nodes)
         return msgspec.json.encode(explain_ranks(request, verdicts, self._tables))

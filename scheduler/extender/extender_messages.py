@@ -127,19 +127,18 @@ def _check_sizes(lists: _Lists) -> None:
 
 
 def _names(args: ExtenderArgs) -> Sequence[str] | None:
-    """Names of the candidates: those listed, else those of the whole Nodes; a scheduler sends only
-    one of both."""
+    """Names of the candidates, each once, in order: those listed, else those of the whole Nodes; a
+    scheduler sends only one of both."""
     nodes = None if args.nodes is None else args.nodes.items or ()
     if nodes is not None and len(nodes) > MOST_NODES:
         raise TooLarge(f"{len(nodes)} whole Nodes, more than {MOST_NODES}: {_SEND_NAMES}")
-    if args.node_names is not None:
-        return _each_once(args.node_names)
-    return None if nodes is None else _each_once([node.metadata.name for node in nodes])
-
-
-def _each_once(names: list[str]) -> list[str]:
-    """Each name once, in order. A scheduler repeats none: the check costs half of making a list."""
-    return names if len(set(names)) == len(names) else list(dict.fromkeys(names))
+    names = args.node_names
+    if names is None and nodes is not None:
+        names = [node.metadata.name for node in nodes]
+    # a scheduler repeats none: the check costs half of making a list
+    if names is None or len(set(names)) == len(names):
+        return names
+    return list(dict.fromkeys(names))
 
 
 def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:

@@ -78,9 +78,9 @@ class ClassUse:
     nodes: int
     free: int
     """Number of free GPUs."""
-    worth: float
+    worth: float = 0.0
     """Worth of the free GPUs as they lie, in GPUs."""
-    best_worth: float
+    best_worth: float = 0.0
     """Worth of as many free GPUs on each node where they lie best, in GPUs."""
 
 

@@ -30,10 +30,10 @@ from scheduler.extender.extender_limits import limits_within
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.fleet_fragmentation import fleet_use
 from scheduler.extender.https_server import ExtenderServer
-from scheduler.extender.prediction_results import PredictionResults
+from scheduler.extender.prediction_results import count_prediction
 from scheduler.extender.routes import ClientTerms
 from scheduler.extender.scheduler_settings import SchedulerSettings
-from scheduler.extender.server_tls import ServerTls, TlsFiles
+from scheduler.extender.server_tls import ServerTls
 from web.connection_limits import descriptors
 
 log = logging.getLogger(__name__)
@@ -76,8 +76,7 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
         dropped=metrics.event_dropped,
     )
     unlinked = partial(pod_events.record_unlinked, events) if settings.events else None
-    landings = PredictionResults(tables, metrics, unlinked)
-    cache = NodeCache(tables, landed=landings.take)
+    cache = NodeCache(tables, landed=partial(count_prediction, tables, metrics, unlinked))
     metrics.ask_fleet(lambda: fleet_use(cache, cache.names(), tables, synced=cache.synced))
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
     server = ExtenderServer(
@@ -125,11 +124,7 @@ def _terms(settings: SchedulerSettings) -> ClientTerms:
     tls = None
     if settings.tls_cert_file is not None and settings.tls_private_key_file is not None:
         tls = ServerTls(
-            TlsFiles(
-                certificate=settings.tls_cert_file,
-                key=settings.tls_private_key_file,
-                client_authorities=settings.client_ca_file,
-            )
+            settings.tls_cert_file, settings.tls_private_key_file, settings.client_ca_file
         )
         if settings.client_ca_file is None:
             log.warning("clients not authenticated", extra={"action": "set client-ca-file"})

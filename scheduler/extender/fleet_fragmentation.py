@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_views import Fleet, NoView, ScoringView
 from scheduler.extender.extender_metrics import ClassUse, FleetUse, NodeVisibility
+
+_VISIBILITY: Final = {True: NodeVisibility.SURE, False: NodeVisibility.UNSURE}
 
 
 def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: ScoreTables, *, synced: bool) -> FleetUse:
@@ -20,30 +24,20 @@ def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: ScoreTables, *, synced
             by_class[view.gen].append(view)
     return FleetUse(
         synced=synced,
-        views=[
-            view
-            if isinstance(view, NoView)
-            else NodeVisibility.SURE
-            if view.sure
-            else NodeVisibility.UNSURE
-            for view in views
-        ],
-        classes=[
-            _class_use(gen, class_views, tables) for gen, class_views in sorted(by_class.items())
-        ],
+        views=[view if isinstance(view, NoView) else _VISIBILITY[view.sure] for view in views],
+        classes=[_class_use(gen, alike, tables) for gen, alike in sorted(by_class.items())],
     )
 
 
 def _class_use(gen: str, views: list[ScoringView], tables: ScoreTables) -> ClassUse:
     """Use of one class; worth is 0 for nodes with more GPUs than can be evaluated quickly."""
     table = tables.find(gen)
-    quick = table is not None and table.is_quick
-    return ClassUse(
-        gen=gen,
-        nodes=len(views),
-        free=sum(view.free.bit_count() for view in views),
-        worth=sum(table.linked_worth(view.free) for view in views) if table and quick else 0.0,
-        best_worth=sum(table.most_worth(view.free.bit_count()) for view in views)
-        if table and quick
-        else 0.0,
+    masks = [view.free for view in views]
+    use = ClassUse(gen=gen, nodes=len(views), free=sum(map(int.bit_count, masks)))
+    if table is None or not table.is_quick:
+        return use
+    return replace(
+        use,
+        worth=sum(map(table.linked_worth, masks)),
+        best_worth=sum(table.most_worth(mask.bit_count()) for mask in masks),
     )

@@ -13,35 +13,30 @@ from scheduler.extender.extender_metrics import ExtenderMetrics
 log = logging.getLogger(__name__)
 
 
-class PredictionResults:
-    """Counts and logs how good the prediction was for each pod that got its GPUs."""
+def count_prediction(
+    tables: ScoreTables,
+    metrics: ExtenderMetrics,
+    unlinked: Callable[[PredictionCheck], None] | None,
+    landing: PredictionCheck,
+) -> None:
+    """Count and log how good the prediction was for a pod that got its GPUs.
 
-    def __init__(
-        self,
-        tables: ScoreTables,
-        metrics: ExtenderMetrics,
-        unlinked: Callable[[PredictionCheck], None] | None,
-    ) -> None:
-        """``unlinked`` is called with pods that requested linked GPUs and have others."""
-        self._tables = tables
-        self._metrics = metrics
-        self._unlinked = unlinked
-
-    def take(self, landing: PredictionCheck) -> None:
-        """Count one prediction. Speeds are compared only while the node's class is known."""
-        table = self._tables.find(landing.gen)
-        ideal = None if table is None else is_ideal(landing, table)
-        unlinked = table is not None and is_unlinked(landing, table)
-        self._metrics.landed(odds=landing.chance, ideal=ideal, unlinked=unlinked)
-        log.info(
-            "GPUs allocated to pod",
-            extra={
-                "pod": f"{landing.ask.namespace}/{landing.ask.name}",
-                "node": landing.node,
-                "gpus": f"{landing.actual:x}",
-                "odds": landing.chance,
-                "ideal": ideal,
-            },
-        )
-        if unlinked and self._unlinked is not None:
-            self._unlinked(landing)
+    Speeds are compared only while the node's class is known. ``unlinked`` is called with a pod that
+    requested linked GPUs and has others.
+    """
+    table = tables.find(landing.gen)
+    ideal = None if table is None else is_ideal(landing, table)
+    is_missed = table is not None and is_unlinked(landing, table)
+    metrics.landed(odds=landing.chance, ideal=ideal, unlinked=is_missed)
+    log.info(
+        "GPUs allocated to pod",
+        extra={
+            "pod": f"{landing.ask.namespace}/{landing.ask.name}",
+            "node": landing.node,
+            "gpus": f"{landing.actual:x}",
+            "odds": landing.chance,
+            "ideal": ideal,
+        },
+    )
+    if is_missed and unlinked is not None:
+        unlinked(landing)

@@ -250,17 +250,17 @@ class Routes:
 
     def _livez(self, _: Content) -> Response:
         busy_since = self._busy_since
-        if busy_since is not None and time.monotonic() - busy_since > _STUCK_SECONDS:
-            sentence = "A request for scores does not end."
-            return messages.text_response(sentence, HTTPStatus.SERVICE_UNAVAILABLE)
-        return messages.text_response("ok")
+        is_stuck = busy_since is not None and time.monotonic() - busy_since > _STUCK_SECONDS
+        return _probe("A request for scores does not end." if is_stuck else "")
 
     def _readyz(self, _: Content) -> Response:
-        if not self._extender.is_ready:
-            return messages.text_response(
-                "The cluster is being read.", HTTPStatus.SERVICE_UNAVAILABLE
-            )
-        return messages.text_response("ok")
+        return _probe("" if self._extender.is_ready else "The cluster is being read.")
+
+
+def _probe(fault: str) -> Response:
+    """The answer to a probe, with the sentence about a fault; empty: there is none."""
+    status = HTTPStatus.SERVICE_UNAVAILABLE if fault else HTTPStatus.OK
+    return messages.text_response(fault or "ok", status)
 
 
 def _json(body: bytes) -> Response:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,6 @@ class Party(StrEnum):
     """The scheduler that connected last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
-    """Paths of the certificates and keys, in PEM."""
-
-    certificate: Path
-    """The certificate, with those between it and the authority, if any."""
-    key: Path
-    client_authorities: Path | None = None
-
-
 class ServerTls:
     """The TLS context of new connections, which follows its files. One thread at a time.
 
@@ -46,20 +36,19 @@ class ServerTls:
     sentence.
     """
 
-    def __init__(self, files: TlsFiles) -> None:
-        """Read the files. Raises BadInput that names the file."""
-        authorities = files.client_authorities
-        self._config = TlsConfig(
-            certificate=_pem(files.certificate),
-            key=_pem(files.key),
-            client_authorities=None if authorities is None else _pem(authorities),
-            client_certificate=ClientCertificate.NONE
-            if authorities is None
-            else ClientCertificate.IF_SHOWN,
-        )
+    def __init__(self, certificate: Path, key: Path, client_authorities: Path | None) -> None:
+        """Read the files, in PEM. The first may have certificates up to the authority behind the
+        server's. Raises BadInput that names the file."""
+        self._config = TlsConfig(certificate=_pem(certificate), key=_pem(key))
+        if client_authorities is not None:
+            self._config = replace(
+                self._config,
+                client_authorities=_pem(client_authorities),
+                client_certificate=ClientCertificate.IF_SHOWN,
+            )
         self._take(read_material(self._config))
         self._client: Mapping[str, Any] = {}
-        self._followed = FollowedFile(files.certificate, self._reread)
+        self._followed = FollowedFile(certificate, self._reread)
 
     def poll(self, now: float) -> float:
         """Take changed files; the seconds until the next poll."""

@@ -9,13 +9,12 @@ of one run that follow each other are not quite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from itertools import product
 from statistics import fmean, stdev
-from types import MappingProxyType
 from typing import Final
 
 from scheduler.simulation.fleet_replay import Summary
@@ -30,20 +29,16 @@ _HALVINGS: Final = 50
 
 
 class Figure(StrEnum):
-    """Figures of a run that are compared."""
+    """Figures of a run that are compared, by their names in a :class:`Summary`."""
 
     BEST_SETS = "ideal_ratio"
     SPEED = "speed_ratio"
     MEAN_WAIT = "mean_wait_seconds"
 
-
-_VALUE_OF: Final[Mapping[Figure, Callable[[Summary], float | None]]] = MappingProxyType(
-    {
-        Figure.BEST_SETS: lambda summary: summary.ideal_ratio,
-        Figure.SPEED: lambda summary: summary.speed_ratio,
-        Figure.MEAN_WAIT: lambda summary: summary.mean_wait_seconds if summary.pods else None,
-    }
-)
+    def of(self, summary: Summary) -> float | None:
+        """The figure; None where no pod has it."""
+        value: float | None = getattr(summary, self) if summary.pods else None
+        return value
 
 
 class Verdict(StrEnum):
@@ -97,10 +92,7 @@ def compared(
     miss = (1 - CONFIDENCE) / (len(other_schedulers) * len(Figure))
     differences = []
     for (name, other_samples), figure in product(other_schedulers.items(), Figure):
-        pairs = [
-            (_VALUE_OF[figure](a), _VALUE_OF[figure](b))
-            for a, b in zip(ours, other_samples, strict=True)
-        ]
+        pairs = [(figure.of(a), figure.of(b)) for a, b in zip(ours, other_samples, strict=True)]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if len(known) < len(pairs):
             continue
@@ -159,5 +151,5 @@ def _verdict(difference: float, error: float) -> Verdict:
 
 
 def _error(figure: Figure, samples: Sequence[Summary]) -> float | None:
-    values = [value for sample in samples if (value := _VALUE_OF[figure](sample)) is not None]
+    values = [value for sample in samples if (value := figure.of(sample)) is not None]
     return half_interval(values) if LEAST_SAMPLES <= len(values) == len(samples) else None

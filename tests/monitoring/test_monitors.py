@@ -14,7 +14,7 @@ from cryptography import x509
 
 from api import names
 from scheduler.extender.routes import ClientTerms
-from scheduler.extender.server_tls import ServerTls, TlsFiles
+from scheduler.extender.server_tls import ServerTls
 from tests.cluster.certificates import SECRETS
 from tests.cluster.scheduling import SERVICE
 from tests.controlplane.builds import binaries
@@ -171,13 +171,11 @@ def extender(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     trusted = authority()
     issued(trusted, "server", [x509.DNSName(SERVICE)]).write(folder)
     (folder / "ca.crt").write_bytes(trusted.pem)
-    files = TlsFiles(
-        certificate=folder / "tls.crt", key=folder / "tls.key", client_authorities=folder / "ca.crt"
-    )
+    tls = ServerTls(folder / "tls.crt", folder / "tls.key", folder / "ca.crt")
     cluster.kubectl("apply", "-f", DEPLOY / "scheduler" / "service.yaml")
     cluster.account(names.NAMESPACE, names.SCHEDULER)
     cluster.make_node("worker-0")
-    with served(ClientTerms(tls=ServerTls(files), needs_certificate=True)) as running:
+    with served(ClientTerms(tls=tls, needs_certificate=True)) as running:
         template = copy.deepcopy(deployment("scheduler")["spec"]["template"])
         made = add_pod(cluster, template, EXTENDER, "worker-0", running.port)
         cluster.demand("POST", SLICES, end_of_service(made, names.SCHEDULER, "https", running.port))

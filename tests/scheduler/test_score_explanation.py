@@ -270,7 +270,7 @@ def test_a_node_with_unsure_gpus_says_so_after_what_it_falls_short_of(
 
 
 def test_of_a_pod_that_asks_for_nothing_there_is_only_the_name() -> None:
-    assert nothing_requested("team", "web") == Explanation(
+    assert nothing_requested("team/web") == Explanation(
         pod="team/web", containers=(), link="any", nic=False, job=None, nodes=()
     )
 

@@ -31,7 +31,7 @@ from scheduler.extender.extender_metrics import (
     Verb,
 )
 from scheduler.extender.fleet_fragmentation import fleet_use
-from scheduler.extender.prediction_results import PredictionResults
+from scheduler.extender.prediction_results import count_prediction
 from scheduler.extender.server_tls import Party
 from scheduler.pod_request import PodRequest
 from tests import exposition
@@ -205,7 +205,7 @@ def landed(
         predicted=predicted,
         actual=actual,
     )
-    PredictionResults(tables, metrics, told.append).take(landing)
+    count_prediction(tables, metrics, told.append, landing)
     return metrics, told
 
 
@@ -259,7 +259,7 @@ def test_of_a_class_that_is_not_known_any_more_only_the_odds_are_counted() -> No
     metrics, told = ExtenderMetrics("1.0"), list[PredictionCheck]()
     ask = PodRequest(namespace="n", name="p", uid="u", wish=gpu_request(2, link=Link.NVLINK))
     landing = PredictionCheck(ask=ask, node="a", gen="gone", predicted=SURE, actual=0b110)
-    PredictionResults(ScoreTables(), metrics, told.append).take(landing)
+    count_prediction(ScoreTables(), metrics, told.append, landing)
     assert {name: value for name, value in counters(metrics).items() if value} == {
         "predictions_total,miss": 1
     }

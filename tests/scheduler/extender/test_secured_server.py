@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,7 +19,7 @@ from base import followed_file
 from base.errors import BadInput
 from scheduler.extender.extender_limits import ExtenderLimits
 from scheduler.extender.routes import ClientTerms, Routes
-from scheduler.extender.server_tls import Party, ServerTls, TlsFiles, has_name
+from scheduler.extender.server_tls import Party, ServerTls, has_name
 from tests import exposition
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body
@@ -31,22 +32,26 @@ OURS, THEIRS = authority("ours"), authority("theirs")
 SCHEDULER = issued(OURS, "system:kube-scheduler", ())
 
 
+class Files(NamedTuple):
+    """Paths of a server's certificate, its key, and its clients' authorities."""
+
+    certificate: Path
+    key: Path
+    client_authorities: Path
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> TlsFiles:
+def files(tmp_path: Path) -> Files:
     issued(OURS, "server").write(tmp_path)
     (tmp_path / "ca.crt").write_bytes(OURS.pem)
-    return TlsFiles(
-        certificate=tmp_path / "tls.crt",
-        key=tmp_path / "tls.key",
-        client_authorities=tmp_path / "ca.crt",
-    )
+    return Files(tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
 
 
 @pytest.fixture
-def extender(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def extender(files: Files, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(followed_file, "POLL_SECONDS", 0.01)
     terms = ClientTerms(
-        tls=ServerTls(files),
+        tls=ServerTls(*files),
         needs_certificate=True,
         client_names=("system:kube-scheduler", "other"),
         budget_seconds=SOON,
@@ -166,7 +171,7 @@ def _refusals(extender: Served) -> dict[str, float]:
 
 
 def test_a_client_that_gets_no_place_in_time_is_answered_after_the_handshake(
-    files: TlsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, late = threading.Event(), threading.Event()
 
@@ -177,7 +182,7 @@ def test_a_client_that_gets_no_place_in_time_is_answered_after_the_handshake(
 
     monkeypatch.setattr(Routes, "_explain", slow)
     client = context(tmp_path, SCHEDULER)
-    terms = ClientTerms(tls=ServerTls(files), needs_certificate=True)
+    terms = ClientTerms(tls=ServerTls(*files), needs_certificate=True)
     with (
         served(terms, limits=ExtenderLimits(connections=2)) as extender,
         ThreadPoolExecutor() as pool,
@@ -192,9 +197,9 @@ def test_a_client_that_gets_no_place_in_time_is_answered_after_the_handshake(
 
 
 def test_a_client_with_an_admitted_certificate_keeps_its_place_though_it_asked_first(
-    files: TlsFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
-    terms = ClientTerms(tls=ServerTls(files), needs_certificate=True)
+    terms = ClientTerms(tls=ServerTls(*files), needs_certificate=True)
     with (
         served(terms, limits=ExtenderLimits(connections=3)) as extender,
         contextlib.ExitStack() as opened,
@@ -255,10 +260,10 @@ def test_new_files_count_for_new_connections_and_end_old_ones(
 
 
 def test_files_that_do_not_fit_together_change_nothing_and_are_told_once(
-    files: TlsFiles, caplog: pytest.LogCaptureFixture
+    files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As while somebody replaces them one after the other."""
-    tls = ServerTls(files)
+    tls = ServerTls(*files)
     held = tls.current
     files.key.write_bytes(issued(OURS).key_pem())
     tls.poll(0.0)
@@ -270,17 +275,17 @@ def test_files_that_do_not_fit_together_change_nothing_and_are_told_once(
     assert tls.current is not held
 
 
-def test_equal_files_change_nothing(files: TlsFiles) -> None:
-    tls = ServerTls(files)
+def test_equal_files_change_nothing(files: Files) -> None:
+    tls = ServerTls(*files)
     held = tls.current
     tls.poll(0.0)
     assert tls.current is held
 
 
 def test_changed_files_are_logged_and_their_end_is_the_new_one(
-    files: TlsFiles, caplog: pytest.LogCaptureFixture
+    files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tls = ServerTls(files)
+    tls = ServerTls(*files)
     renewed = issued(OURS, "server", days=3)
     renewed.write(files.key.parent)
     caplog.set_level(logging.INFO)
@@ -293,7 +298,7 @@ def test_changed_files_are_logged_and_their_end_is_the_new_one(
 
 
 def test_a_certificate_whose_end_cannot_be_read_is_named_and_served(
-    files: TlsFiles, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    files: Files, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ends(pem: bytes) -> tuple[float, ...]:
         if pem == files.certificate.read_bytes():
@@ -301,7 +306,7 @@ def test_a_certificate_whose_end_cannot_be_read_is_named_and_served(
         return (7.0, 5.0)
 
     monkeypatch.setattr("web.certificates.ends", ends)
-    assert ServerTls(files).ends() == {Party.CLIENT_AUTHORITY: 5.0}
+    assert ServerTls(*files).ends() == {Party.CLIENT_AUTHORITY: 5.0}
     (line,) = caplog.records
     assert (line.levelname, line.getMessage()) == ("WARNING", "certificate expiry unknown")
     assert (vars(line)["file"], vars(line)["why"]) == (
@@ -310,8 +315,8 @@ def test_a_certificate_whose_end_cannot_be_read_is_named_and_served(
     )
 
 
-def test_tls_is_as_strict_as_that_of_all_servers(files: TlsFiles) -> None:
-    context_of_clients = ServerTls(files).current
+def test_tls_is_as_strict_as_that_of_all_servers(files: Files) -> None:
+    context_of_clients = ServerTls(*files).current
     assert context_of_clients.verify_mode is ssl.CERT_OPTIONAL
     assert context_of_clients.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context_of_clients.num_tickets == 0
@@ -322,17 +327,17 @@ def test_tls_is_as_strict_as_that_of_all_servers(files: TlsFiles) -> None:
 @pytest.mark.parametrize("broken", ["certificate", "key", "client_authorities"])
 @pytest.mark.parametrize("content", [None, b"", b"x" * ((1 << 20) + 1)])
 def test_a_file_that_cannot_be_used_is_named(
-    files: TlsFiles, broken: str, content: bytes | None
+    files: Files, broken: str, content: bytes | None
 ) -> None:
     path: Path = getattr(files, broken)
     path.unlink()
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(BadInput, match=str(path)):
-        ServerTls(files)
+        ServerTls(*files)
 
 
-def test_what_is_wrong_with_a_file_is_one_whole_sentence(files: TlsFiles) -> None:
+def test_what_is_wrong_with_a_file_is_one_whole_sentence(files: Files) -> None:
     for path, content, fault in (
         (files.client_authorities, b"", "there is no certificate (PEM)"),
         (files.key, issued(OURS).key_pem(), "the key is not that of the certificate"),
@@ -343,17 +348,17 @@ def test_what_is_wrong_with_a_file_is_one_whole_sentence(files: TlsFiles) -> Non
         before = path.read_bytes()
         path.write_bytes(content)
         with pytest.raises(BadInput) as refusal:
-            ServerTls(files)
+            ServerTls(*files)
         assert str(refusal.value) == f"{path}: {fault}"
         path.write_bytes(before)
 
 
-def test_an_encrypted_key_is_refused_and_not_asked_about(files: TlsFiles) -> None:
+def test_an_encrypted_key_is_refused_and_not_asked_about(files: Files) -> None:
     made = issued(OURS)
     files.certificate.write_bytes(made.pem)
     files.key.write_bytes(made.key_pem(b"secret"))
     with pytest.raises(BadInput, match="the key is encrypted"):
-        ServerTls(files)
+        ServerTls(*files)
 
 
 @pytest.mark.parametrize(
@@ -389,14 +394,14 @@ def shown_ends(extender: Served) -> dict[str, float]:
     }
 
 
-def test_when_the_certificates_in_use_end_is_a_metric(files: TlsFiles, tmp_path: Path) -> None:
+def test_when_the_certificates_in_use_end_is_a_metric(files: Files, tmp_path: Path) -> None:
     """Of authorities the first to end, which here is not the first; the client's once served."""
     soon = authority("soon", days=0.5)
     (tmp_path / "ca.crt").write_bytes(OURS.pem + soon.pem)
     own = issued(OURS, "server", days=20)
     own.write(tmp_path)
 
-    with served(ClientTerms(tls=ServerTls(files), needs_certificate=True)) as running:
+    with served(ClientTerms(tls=ServerTls(*files), needs_certificate=True)) as running:
         before = shown_ends(running)
         assert status(running, context(tmp_path, SCHEDULER)) == http.client.OK
         after = shown_ends(running)
@@ -415,9 +420,9 @@ def test_the_certificate_of_a_client_that_is_refused_does_not_count(
 
 
 def test_new_files_have_new_ends_and_refused_ones_leave_the_old(
-    files: TlsFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
-    tls = ServerTls(files)
+    tls = ServerTls(*files)
     renewed = issued(OURS, "server", days=300)
     renewed.write(tmp_path)
 
