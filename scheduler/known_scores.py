@@ -41,7 +41,7 @@ class KnownScores:
 
     def find(self, question: ScoreQuestion) -> Mapping[View, Aims | None]:
         """The scores that are known; the mapping grows with :meth:`add`, and loses none."""
-        return self._scores.get(question, _NONE)
+        return self._scores.get(question, {})
 
     def add(self, question: ScoreQuestion, scores: Mapping[View, Aims | None]) -> None:
         """Keep these as well."""
@@ -51,6 +51,3 @@ class KnownScores:
         if kept + len(scores) > self._max_scores:
             self._scores = {}  # a thread that reads an old mapping still has it
         self._scores.setdefault(question, {}).update(scores)
-
-
-_NONE: Final[Mapping[View, Aims | None]] = {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from api.gpu_request import GpuRequest
 from placement.class_tables import ScoreTables
@@ -19,7 +19,6 @@ from scheduler.rank_levels import NEUTRAL, ranks
 
 _AT_ONCE = 16
 """New outcomes of small classes that fit into a request; each takes up to a millisecond."""
-_NO_CLIQUES: Final[frozenset[str]] = frozenset()
 
 
 class OutcomeUnknown(Exception):  # no error: the caller, who wants known outcomes only, calls again
@@ -64,10 +63,12 @@ class NodeRanker:
         distinct = Counter(views)
         find = cache(self._tables.find)  # in one call the table of a class stays the same
         question = self._question(ask, distinct, find)
-        outcomes = self._outcomes(ask.wish, distinct, find, only_known=False)
-        aims = self._aims(question, distinct, outcomes)
-        levels = map(_level, distinct, outcomes, ranks(aims))
-        judged = dict(zip(distinct, zip(outcomes, aims, levels, strict=True), strict=True))
+        evaluated = self._evaluated(question, distinct, find, only_known=False)
+        levels = ranks([aims for _, aims in evaluated.values()])
+        judged = {
+            view: (outcome, aims, _level(view, outcome, level))
+            for (view, (outcome, aims)), level in zip(evaluated.items(), levels, strict=True)
+        }
         return [
             RankedNode(node, view, *judged[view]) for node, view in zip(nodes, views, strict=True)
         ]
@@ -107,17 +108,17 @@ class NodeRanker:
         known = self._known.find(question)
         if known.keys() >= views.keys():
             return known, {}
-        new = [view for view in views if view not in known]
-        outcomes = self._outcomes(question.wish, new, find, only_known=only_known)
-        new_scores = dict(zip(new, self._aims(question, new, outcomes), strict=True))
+        new_views = [view for view in views if view not in known]
+        new = self._evaluated(question, new_views, find, only_known=only_known)
         unsettled = {
             view: outcome
-            for view, outcome in zip(new, outcomes, strict=True)
-            if new_scores[view] is None or isinstance(view, NoView) or not view.sure
+            for view, (outcome, aims) in new.items()
+            if aims is None or isinstance(view, NoView) or not view.sure
         }
-        scores = {view: new_scores[view] if view in new_scores else known[view] for view in views}
+        scores = {view: new[view][1] if view in new else known[view] for view in views}
         # an unsettled score may change without its view, once its outcome is computed
-        self._known.add(question, {view: new_scores[view] for view in new if view not in unsettled})
+        settled = {view: aims for view, (_, aims) in new.items() if view not in unsettled}
+        self._known.add(question, settled)
         return scores, unsettled
 
     def _question(
@@ -128,51 +129,24 @@ class NodeRanker:
         aims = product_aims(ask.wish, views, find, self._order, job_product)
         return ScoreQuestion(ask.wish, frozenset(aims.items()), cliques)
 
-    def _aims(
-        self,
-        question: ScoreQuestion,
-        views: Iterable[View],
-        outcomes: Iterable[PlacementOutcome | None],
-    ) -> list[Aims | None]:
-        """Aims of each of these views with these outcomes, in order."""
-        products = dict(question.aims)
-        return [
-            None
-            if isinstance(view, NoView) or outcome is None
-            else node_aims(
-                outcome,
-                view,
-                question.wish,
-                products[view.product],
-                self._order,
-                in_clique=view.clique in question.cliques,
-            )
-            for view, outcome in zip(views, outcomes, strict=True)
-        ]
+    def _evaluated(
+        self, question: ScoreQuestion, views: Iterable[View], find: FindTable, *, only_known: bool
+    ) -> dict[View, tuple[PlacementOutcome | None, Aims | None]]:
+        """Outcome and aims of each of these views, in order; None for a node that cannot be scored,
+        and where the outcome is not known.
 
-    def _outcomes(
-        self,
-        wish: GpuRequest,
-        views: Iterable[View],
-        find: FindTable,
-        *,
-        only_known: bool,
-    ) -> list[PlacementOutcome | None]:
-        """Outcome of each view; None for a node that cannot be scored and for an unknown outcome.
-
-        A few new ones are computed at once. Views of one class and free set share an outcome.
+        A few new outcomes are computed at once. Views of one class and free set share an outcome.
         """
-        at_once = _AT_ONCE
-        by_class: dict[str, dict[int, PlacementOutcome | None]] = {}
-        outcomes: list[PlacementOutcome | None] = []
-        for view in views:
-            if not isinstance(view, ScoringView):
-                outcomes.append(None)
+        wish, products, at_once = question.wish, dict(question.aims), _AT_ONCE
+        outcomes: dict[tuple[str, int], PlacementOutcome | None] = {}
+        evaluated: dict[View, tuple[PlacementOutcome | None, Aims | None]]
+        evaluated = dict.fromkeys(views, (None, None))
+        for view in evaluated:
+            if isinstance(view, NoView):
                 continue
-            of_class = by_class.setdefault(view.gen, {})
-            free = view.free
-            if free not in of_class:
-                table = find(view.gen)
+            gen, free = place = view.gen, view.free
+            if place not in outcomes:
+                table = find(gen)
                 outcome = table.kept(free, wish) if table else None
                 if table and outcome is None and at_once and table.fits_a_request(wish):
                     if only_known:
@@ -181,15 +155,18 @@ class NodeRanker:
                     outcome = table.outcome(free, wish)
                 elif table and outcome is None:
                     outcome = table.known(free, wish)
-                of_class[free] = outcome
-            outcomes.append(of_class[free])
-        return outcomes
+                outcomes[place] = outcome
+            if (outcome := outcomes[place]) is not None:
+                in_clique, product = view.clique in question.cliques, products[view.product]
+                aims = node_aims(outcome, view, wish, product, self._order, in_clique=in_clique)
+                evaluated[view] = outcome, aims
+        return evaluated
 
     def _job(self, ask: PodRequest) -> tuple[str | None, frozenset[str]]:
         """Product with most nodes of the pod's job, of equals that of its first pods, and the
         NVLink cliques with most of them."""
         if ask.job is None:
-            return None, _NO_CLIQUES
+            return None, frozenset()
         views = [
             view
             for view in self._fleet.views(self._fleet.nodes_of(ask.job))

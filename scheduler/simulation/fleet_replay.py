@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from random import Random
 from statistics import fmean
 
@@ -64,7 +66,19 @@ class ReplayNode:
     def view(self) -> ScoringView:
         """The node as the extender sees it: pods at once, and the sets that they got late."""
         if self._view is None:
-            self._view = self._reckoned()
+            kind, reported = self.kind, self._reported
+            used = reduce(operator.or_, reported.values(), 0)
+            state = ReportedState(gen=kind.gen, seq=0, ok=kind.everything, used=used, pods=reported)
+            ended = reported.keys() - self._bound.keys()
+            now = reckon(state, self._bound.values(), ended, kind.table)
+            self._view = ScoringView(
+                gen=kind.gen,
+                free=now.free,
+                ok=kind.everything,
+                sure=now.sure,
+                clique=kind.clique,
+                product=kind.product,
+            )
         return self._view
 
     def bind(self, pod: PodRequest, order: int, chosen: int) -> None:
@@ -88,23 +102,6 @@ class ReplayNode:
         self.free = free
         self.free_count = free.bit_count()
         self._view = None
-
-    def _reckoned(self) -> ScoringView:
-        kind, reported = self.kind, self._reported
-        used = 0
-        for mask in reported.values():
-            used |= mask
-        state = ReportedState(gen=kind.gen, seq=0, ok=kind.everything, used=used, pods=reported)
-        ended = reported.keys() - self._bound.keys()
-        now = reckon(state, self._bound.values(), ended, kind.table)
-        return ScoringView(
-            gen=kind.gen,
-            free=now.free,
-            ok=kind.everything,
-            sure=now.sure,
-            clique=kind.clique,
-            product=kind.product,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
