@@ -1,7 +1,7 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test test-rest test-all flaky check advisories controlplane cluster long faults mutate bench docs image-size site lock clean
+.PHONY: help run test test-rest test-all flaky check advisories controlplane cluster long node-v2 faults mutate bench docs image-size site lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,6 +17,7 @@ OTHER_PYTHON ?=
 PACKAGE ?=
 ADVISORIES ?= https://api.osv.dev
 SIZE ?= 400
+NODE_TESTS ?= $(addprefix tests/node/test_,machine.py needs.py agent_on_nodes.py actuator_pod.py)
 PYTEST := $(BIN)/python -m pytest
 
 help: ## list the targets
@@ -64,7 +65,11 @@ long: controlplane ## soak, random tests SCALE times over (10 unless given), ben
 	$(BIN)/python -m tests.actuator.kill_run --anew
 	$(BIN)/python -m tests.actuator.mode_run
 	$(PYTEST) -n 0 -m cluster --write-pages tests/node/test_mig_modes.py
+	$(MAKE) node-v2
 	$(MAKE) faults mutate bench
+
+node-v2: controlplane ## real nodes on cgroup v2, in a kernel that is a process (User Mode Linux): NODE_TESTS="tests/node/test_machine.py" picks others
+	$(BIN)/python -m tests.uml.guest $(NODE_TESTS)
 
 faults: controlplane $(if $(OTHER_PYTHON),$(VENV)-other/.run) ## every fault against the agent, figures into docs/ (OTHER_PYTHON=python3.13 runs that one too)
 	$(BIN)/python -m tests.faults.fault_run $(BIN)/gpuscape $(if $(OTHER_PYTHON),$(VENV)-other/bin/gpuscape)

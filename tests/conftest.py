@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests import sizes
 from tests.goldens import Goldens
+from tests.slower import SLOWER
 
 pytest_plugins = ["tests.controlplane.fixtures"]
 
@@ -73,6 +74,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not names_cluster(module):
             raise pytest.UsageError(f"{module}: mark its tests with {CLUSTER_MARK}, in full")
     sizes.mark_rest(items)
+    for item in items:
+        if SLOWER > 1 and (timeout := item.get_closest_marker("timeout")):
+            item.add_marker(pytest.mark.timeout(timeout.args[0] * SLOWER), append=False)
     modules = list(dict.fromkeys(item.path for item in items))
     folders = [[it for it in modules if it.parent == HERE / name] for name in LONG_FOLDERS]
     first = [it for row in itertools.zip_longest(*folders) for it in row if it is not None]

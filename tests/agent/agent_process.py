@@ -23,8 +23,9 @@ import psutil
 from simulator.simulation import Simulation
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.programs import LAST_LINES
+from tests.slower import SLOWER
 
-SOON = 60.0
+SOON = 60.0 * SLOWER
 """For something that is bound to come, even where the machine is busy."""
 
 _FOLLOWED_SECONDS = 2.0

@@ -188,12 +188,16 @@ def _set_up_mounts(folder: Path) -> None:
     _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     _run("mount", "-t", "sysfs", "sysfs", "/sys")
     cgroups.mount()
+    # a kernel may not say all that a kubelet reads there, and then what is shown is no longer its
+    processors = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     _run("mount", "-t", "proc", "proc", "/proc")
-    for name, content in {**SYSCTLS, BOOT_ID: uuid.uuid4()}.items():
-        shown = Path("/run/sysctl", name)
+    sysctls = {f"sys/{name}": f"{value}\n" for name, value in SYSCTLS.items()}
+    files = {f"sys/{BOOT_ID}": f"{uuid.uuid4()}\n", "cpuinfo": processors, **sysctls}
+    for name, content in files.items():
+        shown = Path("/run/shown", name)
         shown.parent.mkdir(parents=True, exist_ok=True)
-        shown.write_text(f"{content}\n", encoding="utf-8")
-        _run("mount", "--bind", str(shown), f"/proc/sys/{name}")
+        shown.write_text(content, encoding="utf-8")
+        _run("mount", "--bind", str(shown), f"/proc/{name}")
     _run("mount", "--make-rshared", "/")  # what a pod's volumes show follows the node's mounts
 
 

@@ -38,7 +38,7 @@ def why_not() -> str:
         return f"no program {', '.join(missing)}"
     if controllers := lacking():
         names = ", ".join(sorted(controllers))
-        return f"no cgroups of version 1 with {names} (version 2 has not been tried yet)"
+        return f"no cgroups with {names}"
     tried = subprocess.run(
         [*_TRIED_IN, "sh", "-c", _TRY], capture_output=True, text=True, check=False
     )

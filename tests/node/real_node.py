@@ -25,8 +25,9 @@ from tests.controlplane.programs import Programs
 from tests.node import node_files
 from tests.node.machine import BOOT_ID, FIRST_PROCESS, REBOOTS
 from tests.node.network import SERVICE_IP, NetworkPrograms
+from tests.slower import SLOWER
 
-SOON: Final = 240.0
+SOON: Final = 240.0 * SLOWER
 """For what is bound to come, even where the machine is busy."""
 _GET: Final = """
 import sys, urllib.request
