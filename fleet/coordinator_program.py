@@ -134,10 +134,7 @@ def _start(
     )
     policy = FleetPolicySync(client, leads=lambda: leadership.leads)
     taints = StartupTaintRemover(
-        client,
-        policy.startup_wait,
-        leads=lambda: leadership.leads,
-        shows=metrics.shows_startup,
+        client, policy.startup_wait, leads=lambda: leadership.leads, shows=metrics.shows_startup
     )
     plugins = DevicePluginRestarter(
         client,

@@ -201,8 +201,7 @@ class Leadership:
             self._sure_until = _NEVER
         if self._logged.is_new(str(error), "failure"):
             log.warning(
-                "Lease not written",
-                extra={"lease": names.COORDINATOR_LEASE, "why": str(error)},
+                "Lease not written", extra={"lease": names.COORDINATOR_LEASE, "why": str(error)}
             )
 
     @property

@@ -16,12 +16,7 @@ import msgspec
 from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation, names
 from api.mig_permit_annotation import MigPermitAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import (
-    MigStatusAnnotation,
-    RequestSource,
-    admin_digest,
-    admin_layout,
-)
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource, admin_digest, admin_layout
 from base.text import rfc3339
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object

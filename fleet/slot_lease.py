@@ -118,10 +118,7 @@ def record_patch(slot: SlotLease, record: RollbackRecord | None, now: datetime) 
     if slot.has_former_record:
         annotations[keys.FORMER_MIG_ROLLBACK_RECORD] = None
     return {
-        "metadata": {
-            "resourceVersion": slot.version,
-            "annotations": annotations,
-        },
+        "metadata": {"resourceVersion": slot.version, "annotations": annotations},
         "spec": {
             "holderIdentity": _holder(slot.number, record),
             "renewTime": leases.micro_time(now),

@@ -30,12 +30,7 @@ from api.mig_outcome import Outcome
 RUNNING_SECONDS: Final = 5.0
 """Time between two checks of a change that another agent began."""
 _TEMPORARY: Final = frozenset(
-    {
-        ActuatorRefusal.BUSY,
-        ActuatorRefusal.STOPPING,
-        ActuatorRefusal.CROWDED,
-        ActuatorRefusal.SLOW,
-    }
+    {ActuatorRefusal.BUSY, ActuatorRefusal.STOPPING, ActuatorRefusal.CROWDED, ActuatorRefusal.SLOW}
 )
 
 

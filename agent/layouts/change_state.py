@@ -14,13 +14,7 @@ from typing import Final
 from agent.layouts import gpu_outcomes
 from agent.layouts.desired_change import DesiredChange
 from agent.layouts.gpu_outcomes import GpuOutcomes
-from agent.layouts.retry_times import (
-    FAILED_SECONDS,
-    GIVEN_UP,
-    REFUSED_SECONDS,
-    Retry,
-    ladder,
-)
+from agent.layouts.retry_times import FAILED_SECONDS, GIVEN_UP, REFUSED_SECONDS, Retry, ladder
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import ApplyRequest, RestoreRequest, StateRequest
 from api.mig_outcome import GpuOutcome, Outcome

@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from agent.layouts.desired_layout import DesiredLayout
-from agent.layouts.layout_evaluator import (
-    Evaluation,
-    LayoutEvaluator,
-    LayoutInputs,
-    NodeFacts,
-)
+from agent.layouts.layout_evaluator import Evaluation, LayoutEvaluator, LayoutInputs, NodeFacts
 from agent.layouts.layout_events import LayoutEvent, LayoutEvents
 from agent.layouts.layout_request import (
     Adoption,

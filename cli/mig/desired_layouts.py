@@ -151,11 +151,7 @@ def fully_read_gpus(readings: Sequence[MigReading]) -> list[MigGpu]:
 
 
 def _desired(
-    ctx: click.Context,
-    layout: str | None,
-    file: str | None,
-    name: str | None,
-    overlap: Overlap,
+    ctx: click.Context, layout: str | None, file: str | None, name: str | None, overlap: Overlap
 ) -> DesiredLayouts:
     """Read the desired layouts of a command line and of the configuration file that it names.
 

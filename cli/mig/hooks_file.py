@@ -89,8 +89,7 @@ def parse_hooks(text: str, file: str) -> Hooks:
         raise top.wrong("version is missing: only the format v1 is known")
     named = sections["hooks"].mapping(NAMES) if "hooks" in sections else {}
     return Hooks(
-        file=file,
-        by_name={name: tuple(map(_hook, value.items())) for name, value in named.items()},
+        file=file, by_name={name: tuple(map(_hook, value.items())) for name, value in named.items()}
     )
 
 

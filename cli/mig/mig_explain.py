@@ -300,10 +300,7 @@ def grid_table(grid: PlacementGrid) -> TextTable:
             occupants[unit] = letter
     return TextTable(
         header=("MEMORY UNIT", *(str(unit) for unit in range(grid.units)), ""),
-        rows=(
-            ("there", *occupants, ""),
-            *(_grid_row(grid, row) for row in grid.rows),
-        ),
+        rows=(("there", *occupants, ""), *(_grid_row(grid, row) for row in grid.rows)),
         right=frozenset(range(1, grid.units + 1)),
     )
 

@@ -88,11 +88,7 @@ def history_table(changes: Sequence[Sequence[ChangeRecord]], *, wide: bool) -> T
     return TextTable(
         header=("STARTED", "OUTCOME", "GPU" if wide else "GPUS", "FROM", "TO", "ORIGIN"),
         rows=tuple(
-            (
-                entries[0].started if row == 0 else "",
-                *cells,
-                entries[0].origin if row == 0 else "",
-            )
+            (entries[0].started if row == 0 else "", *cells, entries[0].origin if row == 0 else "")
             for entries in changes
             for row, cells in enumerate(_wide_rows(entries) if wide else _rows(entries))
         ),

@@ -11,12 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from api.mig_status_annotation import (
-    DESIRED_BY,
-    MigPhase,
-    MigStatusAnnotation,
-    desired_words,
-)
+from api.mig_status_annotation import DESIRED_BY, MigPhase, MigStatusAnnotation, desired_words
 from base.text import rfc3339
 from base.text.safe_text import safe_line
 from fleet.rollback_record import RollbackRecord

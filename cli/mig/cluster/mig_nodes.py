@@ -36,13 +36,7 @@ from cli.options import Load
 from cli.terminal import Styled
 from fleet.status.coordinator_view import CoordinatorView, read_coordinator
 from fleet.status.node_layout import NodeLayout, node_layout
-from kube.informer import (
-    ObjectGone,
-    ObjectSeen,
-    WatchConnected,
-    WatchEvent,
-    WatchLost,
-)
+from kube.informer import ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
 from kube.label_selector import parse_label_selector
 from kube.objects.node import Node
 

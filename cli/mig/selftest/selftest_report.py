@@ -64,10 +64,7 @@ def report_document(report: SelftestReport) -> dict[str, Any]:
         "gpuscape": report.gpuscape,
         "started": report.started,
         "simulated": report.simulated,
-        "driver": {
-            "version": report.driver.version,
-            "nvml": report.driver.nvml_version,
-        },
+        "driver": {"version": report.driver.version, "nvml": report.driver.nvml_version},
         "gpu": {
             "model": gpu.model,
             "vbios": report.vbios,
