@@ -15,7 +15,7 @@ from fleet.slot_lease import SlotLease
 def former_permits(view: FleetView) -> list[MigNode]:
     """Nodes with a former permit and without an open change."""
     return [
-        node for node in view.nodes.values() if node.has_former_permit and not _is_in_change(node)
+        node for node in view.nodes.values() if node.has_former_permit and not node.is_in_change
     ]
 
 
@@ -27,8 +27,4 @@ def may_be_emptied(view: FleetView, slot: SlotLease) -> bool:
     if not slot.has_former_record:
         return slot.holder not in view.nodes or view.nodes[slot.holder].permit_text is None
     nodes = (node for name, node in view.nodes.items() if slot.holder in ("", name))
-    return not any(_is_in_change(node) for node in nodes)
-
-
-def _is_in_change(node: MigNode) -> bool:
-    return node.permit_text is not None or bool(node.cordoned_for)
+    return not any(node.is_in_change for node in nodes)

@@ -17,9 +17,9 @@ one ended. Safety:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from api import names
 from api.mig_outcome import Outcome
@@ -49,8 +49,10 @@ from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from fleet.slot_lease import SlotLease
 from fleet.turns.change_progress import (
     TOUCHED,
+    allocatable_after,
     awaits_boot,
     clients_of,
+    end_of,
     has_to_pause,
     is_changing,
     is_marked,
@@ -58,13 +60,13 @@ from fleet.turns.change_progress import (
     may_have_begun,
     passed,
     phase_of,
-    reported_end,
     with_values,
     without_times_to_come,
 )
 
 CALLED_OFF: Final = "called off: a person removed the permit"
 NOT_DESIRED: Final = "no layout is desired any more"
+UNCORDONED: Final = "uncordoned by somebody else"
 STILL_PAUSING: Final = "a part of the GPU operator that was paused has not gone"
 _UNTOUCHED: Final = (Outcome.REFUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
@@ -107,18 +109,14 @@ def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeE
         return FreeSlot(outcome=UnreportedEnd.GONE) if view.has_lease else None
     if view.has_lease and (past := without_times_to_come(record, now)) != record:
         return WriteRecord(record=past, why="times to come")
-    effect = _by_end(view, node, terms, now)
+    end = end_of(node, record)
+    effect = _open(view, node, terms, now) if end is None else _ended(view, node, end, terms, now)
     match effect:
         case PatchNode(purpose=NodeWrite.ROLL_BACK, patch={"spec": _}) if (
             now - node.boot_announced <= terms.boot_seconds
         ):
             return None  # kured counts on the cordon until it has booted the node
     return effect
-
-
-def _by_end(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
-    end = view.record.outcome or reported_end(node, view.record.request)
-    return _open(view, node, terms, now) if end is None else _ended(view, node, end, terms, now)
 
 
 # while the request is open
@@ -135,7 +133,7 @@ def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -
     if phase is PermitPhase.CORDONED:
         return _cordoned(view, node, terms, now)
     if is_marked(node, record) and not record.cordoned_at:
-        return WriteRecord(record=with_values(record, cordoned_at=int(now)))
+        return _noted(view, cordoned_at=int(now))
     if record.cordoned_at or node.permit_text is not None:
         return _undo(view, node, CALLED_OFF, retry_later=True)
     why = cordon_obstacle(view, node)
@@ -159,7 +157,7 @@ def cordon_obstacle(view: ChangeView, node: MigNode) -> str:
     if node.unschedulable and (view.record.cordon or not node.keeps_cordon):
         return UnavailableReason.CORDONED
     if not node.unschedulable and not view.record.cordon:
-        return "uncordoned by somebody else"
+        return UNCORDONED
     request = node.request
     if request is None or request.request != view.record.request:
         return "request cannot be read"
@@ -179,14 +177,12 @@ def _proceeding(
     if not view.has_lease:
         return None
     if not record.proceed_at:  # a permit without its time, which nothing of ours writes
-        return WriteRecord(record=with_values(record, proceed_at=int(now)))
+        return _noted(view, proceed_at=int(now))
     is_ours = phase_of(node, record) is PermitPhase.PROCEED or is_marked(node, record)
     if record.cordon and not node.unschedulable and is_ours:
-        return WriteRecord(
-            record=with_values(record, cordon=False), why="uncordoned by somebody else"
-        )
+        return _noted(view, UNCORDONED, cordon=False)
     if awaits_boot(node, record) and not record.boots:
-        return WriteRecord(record=with_values(record, boots=True), why="waits for a boot")
+        return _noted(view, "waits for a boot", boots=True)
     if passed(record.proceed_at, now) <= longest_change(record, terms):
         # a slow change gives its slot to the next node, but keeps its own node and record; one
         # that waits for a boot keeps it, or many nodes would be booted at once
@@ -203,13 +199,11 @@ def _proceeding(
 def _cordoned(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
     record, request = view.record, node.request
     if not record.cordoned_at:
-        return WriteRecord(record=with_values(record, cordoned_at=int(now)))
+        return _noted(view, cordoned_at=int(now))
     if not node.unschedulable:
         if record.cordon:  # a cordon that comes after this is not ours
-            return WriteRecord(
-                record=with_values(record, cordon=False), why="uncordoned by somebody else"
-            )
-        return _undo(view, node, "uncordoned by somebody else", retry_later=True)
+            return _noted(view, UNCORDONED, cordon=False)
+        return _undo(view, node, UNCORDONED, retry_later=True)
     if not node.rollout:  # its agent ends the request too, if it runs
         return _undo(view, node, NOT_DESIRED, retry_later=True)
     if passed(record.cordoned_at, now) > _longest_cordon(view, terms):
@@ -254,7 +248,7 @@ def _draining(
     if not record.drain_at:
         if plan.blockers:
             return _undo(view, node, plan.obstacle, retry_later=True)
-        return WriteRecord(record=with_values(record, drain_at=int(now)), why="pods are to leave")
+        return _noted(view, "pods are to leave", drain_at=int(now))
     if passed(record.drain_at, now) > terms.evictions.deadline_seconds:
         return _undo(view, node, plan.obstacle or "pods did not leave in time", retry_later=True)
     return EvictDeviceUsers(pods=plan.evict) if plan.evict else None
@@ -262,9 +256,8 @@ def _draining(
 
 def _fresh(plan: DrainPlan | None, since: float, now: float) -> DrainPlan | None:
     """The plan, if it was made after ``since`` and is not old."""
-    if plan is None or not max(since, now - USAGE_SECONDS) <= plan.evaluated_at:
-        return None
-    return plan
+    is_fresh = plan is not None and plan.evaluated_at >= max(since, now - USAGE_SECONDS)
+    return plan if is_fresh else None
 
 
 def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
@@ -276,9 +269,7 @@ def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
         return None  # the operator has not taken it away yet, and it keeps all GPUs open
     # recorded before it is written, so that a permit which is removed at once counts as begun
     if not record.proceed_at or passed(record.proceed_at, now) > USAGE_SECONDS:
-        return WriteRecord(
-            record=with_values(record, proceed_at=int(now)), why="proceed comes next"
-        )
+        return _noted(view, "proceed comes next", proceed_at=int(now))
     return PatchNode(purpose=NodeWrite.PROCEED, patch=node_patches.proceed_patch(node, record))
 
 
@@ -297,7 +288,7 @@ def _ended(
     if end not in TOUCHED and (end in _UNTOUCHED or not may_have_begun(node, record)):
         return _undo(view, node, end)
     if view.has_lease and not record.outcome:
-        return WriteRecord(record=with_values(record, outcome=end))
+        return _noted(view, outcome=end)
     if end == Outcome.ROLLED_BACK and (effect := _count(view, Outcome.ROLLED_BACK)):
         return effect
     if is_paused(node, record):
@@ -316,13 +307,10 @@ def _registering(
     leaving = [pod for pod in plugins if pod.uid in record.replaced]
     # the pods to replace are recorded first, so that a new coordinator evicts no newer one
     if not record.restarts:
-        return WriteRecord(record=_restarted(record, plugins, now))
+        return _restart(view, plugins, now)
     if going := tuple(pod for pod in leaving if not pod.is_leaving):
         return EvictPods(pods=going)
-    expected: Mapping[str, int] = {}
-    if end in TOUCHED:
-        is_applied = end == Outcome.APPLIED
-        expected = record.allocatable if is_applied else record.allocatable_before
+    expected = allocatable_after(record, end)
     waited = passed(record.restarted_at, now)
     is_back = not leaving and (
         any(pod.is_ready for pod in plugins)
@@ -339,15 +327,13 @@ def _registering(
     if end == Outcome.ROLLED_BACK and is_back:
         return _undo(view, node, end)
     if record.restarts < terms.restarts:
-        return WriteRecord(record=_restarted(record, plugins, now))
+        return _restart(view, plugins, now)
     return _count(view, UnreportedEnd.PLUGIN) or _undo(view, node, UnreportedEnd.PLUGIN)
 
 
-def _restarted(record: RollbackRecord, plugins: Collection[GpuPod], now: float) -> RollbackRecord:
-    replaced = tuple(sorted(pod.uid for pod in plugins))
-    return with_values(
-        record, restarts=record.restarts + 1, restarted_at=int(now), replaced=replaced
-    )
+def _restart(view: ChangeView, plugins: Collection[GpuPod], now: float) -> ChangeEffect:
+    replaced, restarts = tuple(sorted(pod.uid for pod in plugins)), view.record.restarts + 1
+    return _noted(view, restarts=restarts, restarted_at=int(now), replaced=replaced)
 
 
 def _count(view: ChangeView, outcome: CountedOutcome, *, is_shown: bool = False) -> ChangeEffect:
@@ -362,7 +348,7 @@ def _count(view: ChangeView, outcome: CountedOutcome, *, is_shown: bool = False)
             outcome=outcome,
             is_shown=is_shown,
         )
-    return WriteRecord(record=with_values(view.record, counted=True), why=outcome)
+    return _noted(view, outcome, counted=True)
 
 
 def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = False) -> ChangeEffect:
@@ -370,13 +356,18 @@ def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = Fals
     patch = node_patches.rollback_patch(node, record)
     is_cordoned = phase_of(node, record) is PermitPhase.CORDONED
     if patch and record.proceed_at and view.has_lease and is_cordoned:
-        return WriteRecord(record=with_values(record, proceed_at=0), why="proceed does not come")
+        return _noted(view, "proceed does not come", proceed_at=0)
     if patch:
         return PatchNode(purpose=NodeWrite.ROLL_BACK, patch=patch, why=why)
     return FreeSlot(outcome=why, retry_later=retry_later) if view.has_lease else None
 
 
 # small questions
+
+
+def _noted(view: ChangeView, why: str = "", **values: Any) -> ChangeEffect:
+    """These values are written into the record."""
+    return WriteRecord(record=with_values(view.record, **values), why=why)
 
 
 def _drain(view: ChangeView) -> DrainMode:

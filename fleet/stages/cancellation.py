@@ -27,10 +27,10 @@ from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.standing import policy_command
 from fleet.turns.change_progress import (
     TOUCHED,
+    end_of,
     is_asking,
     is_changing,
     may_have_begun,
-    reported_end,
 )
 
 _CONFIG_MAPS: Final = "configmaps"
@@ -94,11 +94,11 @@ def remaining(facts: NodeChangeFacts, now: float) -> tuple[str, ...]:
     node, record, acts = facts.node, facts.record, facts.coordinator.acts(now)
     parts = []
     if record is not None and _has_begun(facts):
-        end = record.outcome or reported_end(node, record.request)
+        end = end_of(node, record)
         parts.append("the change goes on to its end" if end is None else f"the change ended: {end}")
     if is_asking(node) and not facts.agent.is_silent(now):
         parts.append("the agent ends its request")
-    if node.permit_text is not None or node.cordoned_for:
+    if node.is_in_change:
         parts.append("the coordinator gives the node back" if acts else "the node's permit stays")
     elif facts.slot is not None and acts:
         parts.append(f"the coordinator frees {facts.slot.name}")
@@ -166,7 +166,7 @@ def _has_begun(facts: NodeChangeFacts) -> bool:
     if record is None:
         status = node.status
         return status is not None and status.phase in (MigPhase.CHANGING, MigPhase.REBOOTING)
-    end = record.outcome or reported_end(node, record.request)
+    end = end_of(node, record)
     if end is not None:
         return end in TOUCHED
     return may_have_begun(node, record) or is_changing(node, record)

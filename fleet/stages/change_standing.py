@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -25,13 +26,14 @@ from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageBlocker, StageBlockerKind, StageName, standing_at
 from fleet.turns.change_progress import (
     TOUCHED,
+    allocatable_after,
     awaits_boot,
     clients_of,
+    end_of,
     is_paused,
     may_have_begun,
     passed,
     phase_of,
-    reported_end,
 )
 
 _BOOT: Final = "It has to boot: kured boots it if its --reboot-sentinel is that file."
@@ -46,7 +48,7 @@ def standing_in_change(facts: NodeChangeFacts, change: ChangeView, now: float) -
         drain_plan=None if plan is None else replace(plan, evaluated_at=now),
     )
     effect = next_effect(change, facts.settings, now)
-    end = record.outcome or reported_end(node, record.request)
+    end = end_of(node, record)
     if end is not None:
         current = _ended(facts, record, end, effect)
     elif may_have_begun(node, record):
@@ -167,7 +169,7 @@ def _ended(facts: NodeChangeFacts, record: RollbackRecord, end: str, effect: Cha
 
 
 def _registering(facts: NodeChangeFacts, record: RollbackRecord, end: str) -> Stage:
-    expected = record.allocatable if end == Outcome.APPLIED else record.allocatable_before
+    expected = allocatable_after(record, end)
     text = f"the device plugin restarts (attempt {record.restarts} of {facts.settings.restarts})"
     if expected:
         offered = _offers(dict(facts.node.allocatable))
@@ -176,5 +178,5 @@ def _registering(facts: NodeChangeFacts, record: RollbackRecord, end: str) -> St
     return waits_for_pods(StageName.ALLOCATABLE, text, facts.plugins, why)
 
 
-def _offers(amounts: dict[str, int]) -> str:
+def _offers(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={count}" for name, count in sorted(amounts.items())) or "nothing"

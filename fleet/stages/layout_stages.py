@@ -14,7 +14,7 @@ from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageName, StageState
 from fleet.stages.stage_times import stage_ends
 from fleet.stages.standing import standing
-from fleet.turns.change_progress import TOUCHED, reported_end
+from fleet.turns.change_progress import TOUCHED, end_of
 
 _ORDER: Final = tuple(StageName)
 _OF_A_CHANGE: Final = _ORDER[_ORDER.index(StageName.REQUESTED) : _ORDER.index(StageName.VERIFIED)]
@@ -63,7 +63,7 @@ def _not_needed(facts: NodeChangeFacts, place: int) -> Collection[StageName]:
     """Stages that the change does without."""
     record, node = facts.record, facts.node
     if record is not None:
-        ended = record.outcome or reported_end(node, record.request)
+        ended = end_of(node, record)
         names = {StageName.PAUSED} if not record.labels else set()
         if facts.slot is None:  # the permit says nothing about labels
             names.discard(StageName.PAUSED)

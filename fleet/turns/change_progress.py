@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +35,18 @@ def reported_end(node: MigNode, request: str) -> str | None:
     if node.status_damaged or (node.request is not None and node.request.request == request):
         return None
     return SUPERSEDED
+
+
+def end_of(node: MigNode, record: RollbackRecord) -> str | None:
+    """How the record's request ended; None while it is open, or while that cannot be read."""
+    return record.outcome or reported_end(node, record.request)
+
+
+def allocatable_after(record: RollbackRecord, end: str) -> Mapping[str, int]:
+    """GPU resources that the node is to offer after this end; empty where that is not known."""
+    if end not in TOUCHED:
+        return {}
+    return record.allocatable if end == Outcome.APPLIED else record.allocatable_before
 
 
 def is_asking(node: MigNode) -> bool:
