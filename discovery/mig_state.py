@@ -177,6 +177,18 @@ MigReading = MigGpu | UnreadMigGpu
 """MIG state of a GPU, read in full or not."""
 
 
+def split_readings(readings: Iterable[MigReading]) -> tuple[list[MigGpu], list[UnreadMigGpu]]:
+    """GPUs that were read in full, and the others."""
+    read: list[MigGpu] = []
+    unread: list[UnreadMigGpu] = []
+    for reading in readings:
+        if isinstance(reading, MigGpu):
+            read.append(reading)
+        else:
+            unread.append(reading)
+    return read, unread
+
+
 def whole_devices(gpus: Iterable[MigGpu]) -> dict[str, bool]:
     """UUID of each MIG device to whether it is all of its GPU instance; none without a UUID."""
     return {

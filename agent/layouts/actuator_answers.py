@@ -69,7 +69,7 @@ def _after_refusal(state: ChangeState, refusal: RefusalAnswer, now: float) -> Ch
     """The actuator did not begin the request, at least not at this task."""
     if refusal.refusal in _TEMPORARY:
         return _later(state, refusal.reason, now)
-    return replace(state, request=replace(state.request, refusal=refusal.reason), ask_at=now)
+    return replace(state.with_request(refusal=refusal.reason), ask_at=now)
 
 
 def _after_state(state: ChangeState, answer: StateAnswer, now: float) -> ChangeState:
@@ -78,20 +78,18 @@ def _after_state(state: ChangeState, answer: StateAnswer, now: float) -> ChangeS
     is_running = answer.running is not None
     awaits_boot = "" if is_running or answer.named is None else answer.named.awaits_boot
     is_open = state.request.is_open
-    request = replace(state.request, awaits_boot=awaits_boot, may_have_begun=is_open)
+    state = _answering(state.with_request(awaits_boot=awaits_boot, may_have_begun=is_open))
     stuck = gpu_outcomes.stuck(gpu_outcomes.of_request(answer.stuck))
     if state.refused and not answer.no_reboot:
         state = replace(state, refused="", ask_at=now)
     if is_running or awaits_boot:
         state = replace(state, ask_at=now + RUNNING_SECONDS)
-    state = replace(
-        _answering(state), request=request, runs=is_running, stuck=stuck, no_reboot=answer.no_reboot
-    )
+    state = replace(state, runs=is_running, stuck=stuck, no_reboot=answer.no_reboot)
     if is_running:
         return state
     if is_open:
         return _after_state_of_open(state, answer, now)
-    if request.outcome == Outcome.STUCK and answer.named is not None:
+    if state.request.outcome == Outcome.STUCK and answer.named is not None:
         return _after_state_of_stuck(state, answer.named, now)
     if state.restored_load != state.restoring_load:
         return replace(state, next_restore=_interrupted(answer.open))
@@ -109,21 +107,19 @@ def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) ->
     if request.refusal:
         return after_outcome(state, Outcome.REFUSED, request.refusal, now)
     if other is None or not request.permit_seen or not is_in_the_way(other, request.change):
-        return replace(state, request=replace(request, may_have_begun=False))
+        return state.with_request(may_have_begun=False)
     if request.blocking_change == other.change:  # asked once already: it does not end
         how = "has not ended" if other.outcome is None else "is stuck"
         why = f"the change {other.change} {how}: {other.reason}"
         return after_outcome(state, Outcome.REFUSED, why, now)
-    request = replace(request, blocking_change=other.change)
-    return replace(state, request=request, next_restore=other.change)
+    return replace(state.with_request(blocking_change=other.change), next_restore=other.change)
 
 
 def _after_state_of_stuck(state: ChangeState, named: KnownChange, now: float) -> ChangeState:
     """Take over the outcome of a stuck change that a person has ended; retries are as usual."""
     if named.outcome is None or named.outcome is Outcome.STUCK:
         outcomes = gpu_outcomes.of_request(named.outcomes) or state.request.outcomes
-        request = replace(state.request, reason=named.reason, outcomes=outcomes)
-        return replace(state, request=request)
+        return state.with_request(reason=named.reason, outcomes=outcomes)
     why = f"ended by hand: {named.reason}" if named.reason else ""
     return after_outcome(state, _of_request(named.outcome), why, now, named.outcomes)
 
@@ -162,5 +158,4 @@ def _answering(state: ChangeState) -> ChangeState:
 
 def _may_have_begun(state: ChangeState) -> ChangeState:
     """An open request may have begun; a request that has ended stays as it is."""
-    is_open = state.request.is_open
-    return replace(state, request=replace(state.request, may_have_begun=is_open))
+    return state.with_request(may_have_begun=state.request.is_open)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from agent.layouts import gpu_outcomes
 from agent.layouts.desired_change import DesiredChange
@@ -119,6 +119,10 @@ class ChangeState:
         is_applied = self.request.outcome == Outcome.APPLIED
         return is_applied and not self.seen_unchanged and self.retry is None
 
+    def with_request(self, **values: Any) -> ChangeState:
+        """The state with other values of its request."""
+        return replace(self, request=replace(self.request, **values))
+
 
 _EARLIER: Final[Mapping[str, str]] = {
     Outcome.ROLLED_BACK: "the change before failed",
@@ -181,8 +185,7 @@ def after_outcome(
 
     ``outcomes``: those of its GPUs, where it was begun and the actuator reports them.
     """
-    request = replace(
-        state.request,
+    state = state.with_request(
         outcome=outcome,
         reason=reason,
         outcomes=gpu_outcomes.of_request(outcomes),
@@ -194,7 +197,6 @@ def after_outcome(
     )
     state = replace(
         state,
-        request=request,
         runs=False,
         next_restore=None,
         problem="",
@@ -203,7 +205,7 @@ def after_outcome(
         changes=state.changes + 1,
     )
     if outcome is Outcome.APPLIED:  # a late change for earlier layouts keeps what was reached
-        state = replace(state, seen_unchanged=False, reached=state.reached or request.plan)
+        state = replace(state, seen_unchanged=False, reached=state.reached or state.request.plan)
     return _with_retry(state, outcome, reason, now)
 
 

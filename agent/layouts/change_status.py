@@ -70,11 +70,8 @@ def status_with_change(
             return None
         evaluated, phase, reason = replace(shown, since=""), shown.phase, shown.reason
     else:
-        if (
-            evaluated.phase == MigPhase.PLANNED
-            and state.is_believed
-            and request.is_of(evaluated.plan)
-        ):
+        is_planned = evaluated.phase == MigPhase.PLANNED
+        if is_planned and state.is_believed and request.is_of(evaluated.plan):
             evaluated = replace(
                 evaluated, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
             )

@@ -40,6 +40,7 @@ from mig.gpu_layout import GpuLayout
 from mig.users.device_users import DeviceUsers, MigPart, UserKind
 
 _MAX_TEXT: Final = 256
+"""Characters of a request's text that the actuator takes."""
 _MAX_PODS: Final = 2048
 _NAME: Final = re.compile(r"[0-9a-z./-]{1,320}")
 """Pod names that the actuator takes; it reads others in the kubelet's checkpoint itself."""
@@ -137,7 +138,7 @@ def desired_change(
     pods = frozenset(layouts.disturbed(UserKind.POD))
     return DesiredChange(
         plan=planned.status.plan,
-        request_text=_request_text(f"{request.source} {request.text}"),
+        request_text=short_line(f"{request.source} {request.text}", _MAX_TEXT),
         layouts=_requested_layouts(layouts.layouts),
         gpus=tuple(change.gpu for change in planned.status.gpus),
         modes=layouts.sets_modes,
@@ -167,11 +168,6 @@ def _requested_layouts(layouts: Mapping[str, GpuLayout]) -> dict[str, RequestedL
         )
         for uuid, layout in layouts.items()
     }
-
-
-def _request_text(text: str) -> str:
-    """A request on one line, cut to what the actuator takes."""
-    return short_line(text, _MAX_TEXT)
 
 
 def _pods_on_gpus(users: DeviceUsers) -> PodsOnGpus:
@@ -211,9 +207,4 @@ def _cut(request: MigRequestAnnotation, room: int) -> MigRequestAnnotation:
 
 
 def _keys(pods: Collection[str]) -> tuple[str, ...]:
-    return tuple(_key(pod) for pod in sorted(pods))
-
-
-def _key(pod: str) -> str:
-    namespace, _, name = pod.partition("/")
-    return pod_key(namespace, name)
+    return tuple(pod_key(*pod.split("/", 1)) for pod in sorted(pods))

@@ -73,8 +73,8 @@ def _with_permit(state: ChangeState, inputs: StepInputs) -> ChangeState:
     if inputs.permit is not PermitPhase.PROCEED or not request.is_open or request.permit_seen:
         return state
     # the agent before this one may have begun it
-    request = replace(request, permit_seen=True, may_have_begun=True)
-    return replace(state, request=request, ask_at=inputs.now)
+    state = state.with_request(permit_seen=True, may_have_begun=True)
+    return replace(state, ask_at=inputs.now)
 
 
 def _with_evaluation(state: ChangeState, desired: DesiredLayout | None) -> ChangeState:
@@ -133,7 +133,7 @@ def _open(state: ChangeState, inputs: StepInputs) -> ChangeState:
     if desired is not None:
         if change is None or change.plan != request.plan:
             return after_outcome(state, Outcome.CANCELLED, "another layout is desired", inputs.now)
-        state = replace(state, request=replace(request, change=change))
+        state = state.with_request(change=change)
     if not request.permit_seen and inputs.now - request.requested_at > inputs.wait_seconds:
         return after_outcome(state, Outcome.EXPIRED, GIVEN_UP.why, inputs.now)
     if change is None or not request.permit_seen:

@@ -14,7 +14,7 @@ from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.errors import BadInput, Transient
 from discovery.driver_errors import Released
-from discovery.mig_state import MigGpu, MigReading
+from discovery.mig_state import MigReading, split_readings
 from discovery.model import NodeSnapshot, nvidia_gpus
 from kubelet.allocated_devices import NodeAllocation
 
@@ -180,7 +180,7 @@ class LayoutEvaluator:
         next_step = OBSERVED
         if enforced:
             next_step = _PODS_UNKNOWN if facts.allocation is None else ""
-        gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
+        gpus, _ = split_readings(readings)
         programs = programs_of_nobody(gpus, pods, self._inputs.program_name)
         is_unsettled, users = any(programs.values()), all_users(pods, programs)
 
@@ -247,7 +247,7 @@ def _pod_users(
         return allocated_users(readings, allocation)
     from mig.users.pod_users import pod_users
 
-    return pod_users([reading for reading in readings if isinstance(reading, MigGpu)], kubelet)
+    return pod_users(split_readings(readings)[0], kubelet)
 
 
 def _mig_part(snapshot: NodeSnapshot) -> object:

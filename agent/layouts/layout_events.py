@@ -11,16 +11,8 @@ from api.mig_status_annotation import MigPhase, MigStatusAnnotation, desired_wor
 
 log = logging.getLogger(__name__)
 
-_CHANGE_PHASES: Final = frozenset(
-    {
-        MigPhase.WAITING,
-        MigPhase.CHANGING,
-        MigPhase.REBOOTING,
-        MigPhase.FAILED,
-        MigPhase.STUCK,
-        MigPhase.REFUSED,
-    }
-)
+_UNDER_WAY: Final = (MigPhase.WAITING, MigPhase.CHANGING, MigPhase.REBOOTING)
+_PROBLEMS: Final = (MigPhase.FAILED, MigPhase.STUCK, MigPhase.REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +47,8 @@ class LayoutEvents:
         """Queue an Event about a new evaluation."""
         facts = {"phase": status.phase, "desired": status.desired, "why": status.reason}
         is_refused = status.phase == MigPhase.REFUSED
-        log.log(
-            logging.WARNING if is_refused else logging.INFO, "MIG layout evaluated", extra=facts
-        )
+        level = logging.WARNING if is_refused else logging.INFO
+        log.log(level, "MIG layout evaluated", extra=facts)
         self._queue("MigLayout", status, warning=is_refused)
 
     def changing(self, status: MigStatusAnnotation) -> None:
@@ -66,9 +57,8 @@ class LayoutEvents:
         if not status.request or change == self._last_change:
             return
         self._last_change = change
-        if status.phase in _CHANGE_PHASES:
-            is_problem = status.phase in (MigPhase.FAILED, MigPhase.STUCK, MigPhase.REFUSED)
-            self._queue("MigChange", status, warning=is_problem)
+        if status.phase in (*_UNDER_WAY, *_PROBLEMS):
+            self._queue("MigChange", status, warning=status.phase in _PROBLEMS)
 
     def _queue(self, subject: str, status: MigStatusAnnotation, *, warning: bool) -> None:
         why = status.reason or f"{status.phase}"

@@ -155,11 +155,9 @@ class LayoutWatch:
             return {}
         with self._lock:
             metadata, allocation, status = self._metadata, self._allocation, self._status()
-        if (
-            metadata is None
-            or allocation is None
-            or self._evaluator.foreign_managers(metadata, allocation)
-        ):
+        if metadata is None or allocation is None:
+            return {}
+        if self._evaluator.foreign_managers(metadata, allocation):
             return {}  # the state may be another program's
         return self._enforced.labels(status)
 
@@ -244,15 +242,11 @@ class LayoutWatch:
 
     def _status(self) -> MigStatusAnnotation | None:
         """The status with its time; None before the evaluation. The lock is held."""
-        stated = self._stated
+        stated, status = self._stated, self._evaluated
         if stated.request is None:
             phase = MigPhase.UNADOPTED if stated.unadopted else MigPhase.IDLE
             why = _UNADOPTED.format(value=stated.unadopted) if stated.unadopted else ""
-            status: MigStatusAnnotation | None = MigStatusAnnotation(
-                v=VERSION, phase=phase, reason=why
-            )
-        else:
-            status = self._evaluated
+            status = MigStatusAnnotation(v=VERSION, phase=phase, reason=why)
         if self._enforced is not None:
             status = self._enforced.status(status, self._shown)
         if status is None:

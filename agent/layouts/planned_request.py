@@ -31,7 +31,7 @@ from api.mig_status_annotation import (
 from base.errors import BadInput
 from base.grouping import grouped
 from base.text.safe_text import short_line
-from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
+from discovery.mig_state import MigGpu, MigReading, split_readings
 from kubelet.allocated_devices import NodeAllocation
 from mig.configs.config_choice import LayoutChoice
 from mig.configs.layout_annotation import parse_layout_annotation
@@ -77,8 +77,8 @@ def plan_request(
     ``mode_change``: what may be done about modes that need a reset, where the Node does not say;
     ``shared``: whether GPUs are reset together.
     """
-    unread = [reading.bus_id for reading in readings if isinstance(reading, UnreadMigGpu)]
-    gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
+    gpus, unread_gpus = split_readings(readings)
+    unread = [gpu.bus_id for gpu in unread_gpus]
     try:
         choice = layout_choice(request, configs)
         if unread and not choice.is_of(gpus):
@@ -102,9 +102,8 @@ def _planned_status(
 ) -> MigStatusAnnotation:
     digest, outcome = layouts_digest(planned.layouts), planned.plan_or_refusal
     if not isinstance(outcome, MigPlan):
-        return status(
-            request, MigPhase.REFUSED, _obstacles(outcome.obstacles, planned.gpus), digest
-        )
+        why = _obstacles(outcome.obstacles, planned.gpus)
+        return status(request, MigPhase.REFUSED, why, digest)
     allocatable = {name: count for name, count in (outcome.allocatable or {}).items() if count}
     if not outcome.steps:
         return status(request, MigPhase.UNCHANGED, "", digest, allocatable=allocatable)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final
 
 from api import keys, mig_permit_annotation, mig_request_annotation
 from api.mig_permit_annotation import PermitPhase
-from api.mig_status_annotation import GpuOutcomeStatus, MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import VERSION, GpuOutcomeStatus, MigPhase, MigStatusAnnotation
 
-T = TypeVar("T")
+_NO_STATUS: Final = MigStatusAnnotation(v=VERSION, phase=MigPhase.IDLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,27 +37,25 @@ class ShownRequest:
 def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> ShownRequest:
     """The newest request that a Node shows; an annotation that cannot be read counts as none."""
     request = mig_request_annotation.FORMAT.readable(_note(metadata, keys.MIG_REQUEST))
-    reached = "" if status is None else _reached(status)
-    outcomes = () if status is None else status.outcomes
-    if request is not None and (status is None or status.request != request.request):
+    status = status or _NO_STATUS
+    reached = _reached(status)
+    if request is None:
         return ShownRequest(
-            request=request.request,
-            plan=request.plan,
-            drift=request.drift,
-            since=request.since,
+            request=status.request,
+            plan=status.plan,
+            outcome=status.outcome,
+            drift=bool(reached) and reached == status.plan,
             reached=reached,
-            outcomes=outcomes,
+            outcomes=status.outcomes,
         )
-    if status is None:
-        return ShownRequest()
     return ShownRequest(
-        request=status.request,
-        plan=status.plan if request is None else request.plan,
-        outcome=status.outcome,
-        drift=bool(reached) and reached == status.plan if request is None else request.drift,
-        since="" if request is None else request.since,
+        request=request.request,
+        plan=request.plan,
+        outcome=status.outcome if status.request == request.request else "",
+        drift=request.drift,
+        since=request.since,
         reached=reached,
-        outcomes=outcomes,
+        outcomes=status.outcomes,
     )
 
 

@@ -14,9 +14,9 @@ from click.core import ParameterSource
 
 from base.errors import BadInput
 from base.files import read_stdin, read_text
-from cli.mig.mig_text import split_readings, unread_note
+from cli.mig.mig_text import unread_note
 from discovery.driver_errors import MigUnread
-from discovery.mig_state import MigGpu, MigReading
+from discovery.mig_state import MigGpu, MigReading, split_readings
 from mig.configs.config_choice import LayoutChoice
 from mig.configs.config_overlap import Overlap
 from mig.configs.default_configs import SOURCE, listed_configs

@@ -214,28 +214,25 @@ def _hooked(hooks: Hooks | None, ctx: click.Context, plan: MigPlan | None) -> It
     if hooks is None or plan is None:
         yield
         return
-    options_by_name = {
-        name: ctx.params[name] for name in ("config_file", "selected_config", "hooks_file")
-    }
-    variables = {
-        f"MIG_PARTED_{name.upper()}": value or "" for name, value in options_by_name.items()
-    }
+    names = ("config_file", "selected_config", "hooks_file")
+    variables = {f"MIG_PARTED_{name.upper()}": ctx.params[name] or "" for name in names}
     mode_only = bool(ctx.params["mode_only"])
     variables["MIG_PARTED_MODE_CHANGE_ONLY"] = str(mode_only).lower()
     variables["MIG_PARTED_SKIP_RESET"] = "true"
     modes = [step for step in plan.steps if isinstance(step, SetMode)]
-    try:
-        hooks.run(START, variables)
-    except HookFailed as error:
-        raise CommandFailure(f"nothing was changed: {error}", REFUSED) from error
-    try:
+
+    def run_before(name: str) -> None:
         try:
-            if modes:
-                hooks.run(BEFORE_MODE, variables)
-            if len(modes) < len(plan.steps) and not mode_only:
-                hooks.run(BEFORE_CONFIG, variables)
+            hooks.run(name, variables)
         except HookFailed as error:
             raise CommandFailure(f"nothing was changed: {error}", REFUSED) from error
+
+    run_before(START)
+    try:
+        if modes:
+            run_before(BEFORE_MODE)
+        if len(modes) < len(plan.steps) and not mode_only:
+            run_before(BEFORE_CONFIG)
         yield
     finally:
         try:

@@ -14,10 +14,10 @@ from base.errors import BadInput
 from base.grouping import grouped
 from cli import options, terminal
 from cli.mig.desired_layouts import config_file_option, file_configs, fully_read_gpus
-from cli.mig.mig_text import NONE, gpu_numbers
+from cli.mig.mig_text import gpu_numbers
 from cli.mig.plan_text import layout_document
 from cli.options import Load
-from cli.terminal import Cell, Styled, TextTable
+from cli.terminal import NONE, Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.configs.config_choice import config_layouts
 from mig.configs.config_overlap import Overlap

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from string import ascii_lowercase
 from typing import Any
@@ -15,19 +15,11 @@ from base.errors import BadInput
 from base.grouping import grouped
 from base.words import quoted
 from cli import options, terminal
-from cli.mig.mig_text import (
-    NONE,
-    UNUSABLE,
-    gpu_numbers,
-    pid_cell,
-    split_readings,
-    unit_range,
-    unread_note,
-)
+from cli.mig.mig_text import UNUSABLE, gpu_numbers, pid_cell, unit_range, unread_note
 from cli.options import Load
-from cli.terminal import Cell, Styled, TextTable
+from cli.terminal import NONE, Cell, Styled, TextTable
 from discovery.driver_errors import MigUnread
-from discovery.mig_state import MigGpu, MigProfile, UnreadMigGpu
+from discovery.mig_state import CurrentInstance, MigGpu, MigProfile, UnreadMigGpu, split_readings
 from mig.configs.known_gpus import known_profiles
 from mig.placement_grid import PlacementGrid, PlacementRow, memory_units, placement_grid
 from mig.profile_names import device_name
@@ -91,11 +83,8 @@ def command(load: Load, profile: str | None, chosen: tuple[int, ...], output: st
             documents = [_gpu_document(gpu) | {"profiles": gpu.profiles} for gpu in gpus]
             terminal.print_data({"gpus": documents, "unread": unread}, output)
         return
-    gpus_with_profile = [
-        (gpu, gpu_profile)
-        for gpu in gpus
-        if (gpu_profile := gpu.profile(instance_profile)) is not None
-    ]
+    profiles = [(gpu, gpu.profile(instance_profile)) for gpu in gpus]
+    gpus_with_profile = [(gpu, found) for gpu, found in profiles if found is not None]
     if not gpus_with_profile:
         raise _unknown_profile(instance_profile, gpus, unread)
     if output != "table":
@@ -103,7 +92,7 @@ def command(load: Load, profile: str | None, chosen: tuple[int, ...], output: st
         terminal.print_data({"gpus": documents, "unread": unread}, output)
         return
     _show_grids(gpus_with_profile)
-    _show_others([gpu for gpu in gpus if gpu.profile(instance_profile) is None], unread)
+    _show_others([gpu for gpu, found in profiles if found is None], unread)
 
 
 def _selected_gpus(
@@ -121,7 +110,6 @@ def _unknown_profile(
     profile_name: str, gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]
 ) -> Exception:
     """Error for a profile that no GPU has; BadInput only where all profiles are known."""
-    names = sorted({profile.name for gpu in gpus for profile in gpu.profiles})
     if unread:
         return MigUnread("; ".join(unread_note(gpu) for gpu in unread))
     undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
@@ -132,6 +120,7 @@ def _unknown_profile(
         return MigUnread(f"GPU {gpu_numbers(undescribed)}: {_UNDESCRIBED}{text}")
     if not gpus:
         return BadInput("no GPU that is shown has MIG")
+    names = sorted({profile.name for gpu in gpus for profile in gpu.profiles})
     return BadInput(f"no GPU has the profile {quoted(profile_name)}; they have {', '.join(names)}")
 
 
@@ -196,7 +185,7 @@ def profile_table(gpu: MigGpu) -> TextTable:
                 f"{profile.memory_bytes / GIB:.1f} GiB",
                 str(profile.multiprocessors),
                 str(profile.size),
-                *(_count(count) for count in _engines(profile)),
+                *(str(count) if count else NONE for count in _engines(profile)),
             )
             for profile in _by_size(gpu.profiles)
         ),
@@ -229,10 +218,6 @@ def _engines(profile: MigProfile) -> tuple[int, int, int, int]:
     return engines.decoders, engines.encoders, engines.jpeg, engines.ofa
 
 
-def _count(number: int) -> Cell:
-    return str(number) if number else NONE
-
-
 def _fitting(gpu: MigGpu, profile: MigProfile) -> str:
     """Number of further instances that fit; in brackets that of an empty GPU, where MIG is off."""
     if gpu.mode is not None and not gpu.mode.current:
@@ -248,10 +233,9 @@ def _show_grids(gpus_with_profile: Sequence[tuple[MigGpu, MigProfile]]) -> None:
     for index, group in enumerate(_groups([gpu for gpu, _ in gpus_with_profile])):
         profile = profile_by_gpu_index[group[0].index]
         terminal.note(f"{chr(10) if index else ''}{profile.name} on {_title(group)}")
-        for line in _sizes(profile):
-            terminal.note(line)
+        terminal.note(*_sizes(profile))
         for grid_gpus in _same_grids(group, profile):
-            terminal.note("", f"{_state(grid_gpus, profile)}")
+            terminal.note("", _state(grid_gpus, profile))
             grid = placement_grid(grid_gpus[0], profile)
             terminal.show_table(grid_table(grid))
             if grid.instances:
@@ -295,7 +279,7 @@ def _state(gpus: Sequence[MigGpu], profile: MigProfile) -> str:
 def grid_table(grid: PlacementGrid) -> TextTable:
     """Grid with a column for each memory unit: a row of instances, then one for each placement."""
     occupants: list[Cell] = [OUTSIDE] * grid.units
-    for letter, instance in zip(ascii_lowercase, grid.instances, strict=False):
+    for letter, instance in _lettered(grid):
         for unit in range(instance.start, instance.start + instance.size):
             occupants[unit] = letter
     return TextTable(
@@ -306,16 +290,17 @@ def grid_table(grid: PlacementGrid) -> TextTable:
 
 
 def _grid_row(grid: PlacementGrid, row: PlacementRow) -> tuple[Cell, ...]:
-    letters = {
-        instance.id: letter
-        for letter, instance in zip(ascii_lowercase, grid.instances, strict=False)
-    }
+    letters = {instance.id: letter for letter, instance in _lettered(grid)}
     span = range(row.start, row.start + row.size)
     mark = TAKEN if row.taken_by else FREE
     cells = [mark if unit in span else OUTSIDE for unit in range(grid.units)]
     takers = ", ".join(letters[instance_id] for instance_id in row.taken_by)
     state = Styled(f"taken by {takers}", "red") if takers else Styled("free", "green")
     return (f"start {row.start}", *cells, state)
+
+
+def _lettered(grid: PlacementGrid) -> Iterator[tuple[str, CurrentInstance]]:
+    return zip(ascii_lowercase, grid.instances, strict=False)
 
 
 def key_table(gpu: MigGpu, grid: PlacementGrid) -> TextTable:
@@ -332,7 +317,7 @@ def key_table(gpu: MigGpu, grid: PlacementGrid) -> TextTable:
                 if instance.compute
                 else Styled(UNUSABLE, "bold yellow"),
             )
-            for letter, instance in zip(ascii_lowercase, grid.instances, strict=False)
+            for letter, instance in _lettered(grid)
         ),
     )
 
@@ -341,13 +326,12 @@ def _show_others(
     gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu], *, first: bool = False
 ) -> None:
     """Print why the other GPUs are not shown."""
-    undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
-    lacking = [gpu.index for gpu in gpus if gpu.profiles]
-    notes = (
-        [f"GPU {gpu_numbers(undescribed)}: MIG is off, and {_UNDESCRIBED}"] if undescribed else []
-    )
-    notes += [f"GPU {gpu_numbers(lacking)}: no such profile"] if lacking else []
-    notes += [unread_note(gpu) for gpu in unread]
+    notes = []
+    if undescribed := [gpu.index for gpu in gpus if not gpu.profiles]:
+        notes.append(f"GPU {gpu_numbers(undescribed)}: MIG is off, and {_UNDESCRIBED}")
+    if lacking := [gpu.index for gpu in gpus if gpu.profiles]:
+        notes.append(f"GPU {gpu_numbers(lacking)}: no such profile")
+    notes += map(unread_note, unread)
     if notes:
         terminal.note(*([] if first else [""]), *notes)
 

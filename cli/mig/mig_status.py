@@ -16,21 +16,19 @@ from agent.single_reading import opened_machine, read_mig_readings
 from base.errors import Permanent
 from cli import options, terminal
 from cli.mig.mig_text import (
-    NONE,
     UNUSABLE,
     mode_cell,
     outcome_cell,
     outcome_text,
     pending_note,
     pid_cell,
-    split_readings,
     unit_range,
     unread_note,
 )
 from cli.mig.running_change import journal_folder, journal_option
 from cli.options import Load
-from cli.terminal import Cell, Styled, TextTable
-from discovery.mig_state import CurrentInstance, MigGpu, whole_devices
+from cli.terminal import NONE, Cell, Styled, TextTable
+from discovery.mig_state import CurrentInstance, MigGpu, split_readings, whole_devices
 from discovery.reader.protocol import Start
 from kubelet.device_access.instance_access import stale_devices
 from mig.placement_grid import memory_units

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from api.mig_outcome import Outcome
 from base.text.number_ranges import number_ranges
-from cli.terminal import Cell, Styled
-from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
+from cli.terminal import NONE, Cell, Styled
+from discovery.mig_state import MigGpu, UnreadMigGpu
 from discovery.model import Mode
 
-NONE = Styled("-", "dim")
 UNUSABLE = "no compute instance"
 """Text for a GPU instance that no program can open."""
 _OUTCOME_STYLES: Mapping[Outcome | None, str] = {
@@ -30,18 +29,6 @@ def outcome_text(outcome: Outcome | None) -> str:
 def outcome_cell(outcome: Outcome | None) -> Cell:
     """:func:`outcome_text` for a table."""
     return Styled(outcome_text(outcome), _OUTCOME_STYLES.get(outcome, "bold yellow"))
-
-
-def split_readings(readings: Iterable[MigReading]) -> tuple[list[MigGpu], list[UnreadMigGpu]]:
-    """GPUs that were read in full, and the others."""
-    read: list[MigGpu] = []
-    unread: list[UnreadMigGpu] = []
-    for gpu in readings:
-        if isinstance(gpu, MigGpu):
-            read.append(gpu)
-        else:
-            unread.append(gpu)
-    return read, unread
 
 
 def mode_cell(mode: Mode | None, *, resetless: bool = False) -> Cell:

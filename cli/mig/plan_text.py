@@ -11,8 +11,8 @@ from typing import Any, Final
 from api.mig_mode_change import MigReset
 from base.grouping import grouped
 from cli import terminal
-from cli.mig.mig_text import NONE, gpu_numbers, unit_range
-from cli.terminal import Cell, Styled, TextTable
+from cli.mig.mig_text import gpu_numbers, unit_range
+from cli.terminal import NONE, Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.gpu_plan import GpuPlan, InstanceAction, InstanceChange

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from api import keys, names
@@ -152,11 +153,8 @@ class ChangeFactsReader:
 
     def _list(self, stage: StageName, resource: ApiResource, **more: Any) -> list[Object] | None:
         """All such objects; None where they may not be listed."""
-
-        def read() -> list[Object]:
-            return list(present_objects(self._api, resource, **more))
-
-        return self._try(stage, "list and watch", resource, read)
+        read = partial(present_objects, self._api, resource, **more)
+        return self._try(stage, "list and watch", resource, lambda: list(read()))
 
     def _others(self, node: MigNode, known: CoordinatorSettings) -> Iterator[MigNode]:
         """Other nodes by which the coordinator decides: not available, or without a record.
@@ -184,11 +182,8 @@ class ChangeFactsReader:
 
     def _policy(self, metadata: Metadata) -> PolicyFacts:
         """What the fleet policy has for the Node, and how its pods leave by it."""
-
-        def read() -> Object | None:
-            name, namespace = names.MIG_POLICY, self._namespace
-            return present_object(self._api, CONFIG_MAPS, name, namespace=namespace)
-
+        name, namespace = names.MIG_POLICY, self._namespace
+        read = partial(present_object, self._api, CONFIG_MAPS, name, namespace=namespace)
         config_map = self._try(StageName.DESIRED, "get", CONFIG_MAPS, read)
         if config_map is None:
             return PolicyFacts()
@@ -224,15 +219,13 @@ class ChangeFactsReader:
     def _events(self, node: MigNode) -> Iterator[NodeEvent]:
         """Events of agent and coordinator about the Node."""
         fields = {"regarding.name": node.name}
-        events = self._list(
-            StageName.CHANGED, EVENTS, namespace=names.EVENT_NAMESPACE, fields=fields
-        )
+        namespace = names.EVENT_NAMESPACE
+        events = self._list(StageName.CHANGED, EVENTS, namespace=namespace, fields=fields)
         for event in events or ():
             if (event.get("regarding") or {}).get("uid") not in (node.uid, None):
                 continue
             series = event.get("series") or {}
-            moment = series.get("lastObservedTime") or event.get("eventTime")
-            at = rfc3339.unix_seconds(moment)
+            at = rfc3339.unix_seconds(series.get("lastObservedTime") or event.get("eventTime"))
             if at is not None and str(event.get("reason", "")).startswith("Mig"):
                 note = str(event.get("note", ""))
                 yield NodeEvent(reason=event["reason"], note=note, at=at)
