@@ -7,11 +7,12 @@ Event about that attempt.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
 from base.text import rfc3339
-from fleet.mig_node import DrainMode
+from fleet.mig_node import REBOOT, DrainMode
 from fleet.rollout_memory import rollout_id
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import WaitReason, decide, drain_of, waits_cordoned
@@ -69,6 +70,14 @@ def _by_node(facts: NodeChangeFacts, reason: WaitReason) -> Stage | None:
             blocker = StageBlocker(StageBlockerKind.SETTING, facts.node.drain[:64], text)
             command = f"kubectl annotate --overwrite node {name} gpuscape.io/drain=wait"
             return _wait(text, blocker, command=command)
+        case WaitReason.REBOOT if math.isfinite(facts.node.boot_announced):
+            at = rfc3339.whole_seconds(facts.node.boot_announced)
+            text = f"kured announced at {at} that it boots the node, and has not begun"
+            blocker = StageBlocker(StageBlockerKind.NODE, name, text)
+            command = f"kubectl annotate node {name} {REBOOT}-"
+            return _wait(
+                f"{text}. The command ends this wait if no boot comes", blocker, command=command
+            )
     if reason not in _AWAY_TEXTS:
         return None
     text = _AWAY_TEXTS[reason]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fleet.figures.change_steps import ChangeStep, step_of
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_lease import slot_of
@@ -63,3 +65,33 @@ def test_cancelling_removes_what_is_desired_and_the_agent_takes_the_mode_back() 
     cluster.pass_time(60)
     assert cluster.agents["n0"].done[-1][1] == "rolled-back"
     assert_clean(cluster)
+
+
+@pytest.mark.parametrize(
+    ("drains", "text", "command"),
+    [
+        ("", "kured announced at 2026-01-01T00:00:00Z that it boots", "annotate node n0 {}-"),
+        ("false", "it is being rebooted", "describe node n0"),
+    ],
+)
+def test_why_tells_an_announced_boot_from_one_that_kured_carries_out(
+    drains: str, text: str, command: str
+) -> None:
+    """kured leaves its announcement where the cause goes before it has its lock."""
+    cluster = BootingCluster(nodes=1, terms=TERMS)
+    cluster.kured.is_there = False
+    deploy_coordinator(cluster)
+    announcement = "weave.works/kured-reboot-in-progress"
+    notes = {announcement: "2026-01-01T00:00:00Z"}
+    if drains:
+        notes["kured.dev/node-unschedulable-before-drain"] = drains
+    cluster.edit("n0", {"metadata": {"annotations": notes}})
+    cluster.wish("sevenths")
+    cluster.pass_time(300)
+    beat_agents(cluster)
+
+    stage = story_of(cluster, "n0")[StageName.SLOT]
+
+    assert stage.state is StageState.NOW
+    assert text in stage.text
+    assert stage.command == f"kubectl {command.format(announcement)}"
