@@ -7,6 +7,7 @@ what it then lacks.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -126,7 +127,8 @@ class KeyPair:
 
 def pem_certificates(pem: bytes) -> tuple[Certificate, ...]:
     """All readable certificates of a PEM text, in their order."""
-    return tuple(_certificates(pem))
+    certificates = (_certificate(block[0]) for block in _BLOCK.finditer(pem))
+    return tuple(certificate for certificate in certificates if certificate is not None)
 
 
 def key_pairs(pem: bytes, key_pem: bytes) -> tuple[KeyPair, ...]:
@@ -142,12 +144,8 @@ def key_pairs(pem: bytes, key_pem: bytes) -> tuple[KeyPair, ...]:
 def authority(name: str, now: datetime, life: timedelta) -> KeyPair:
     """A new authority, which signs certificates and no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = (
-        _builder(name, now, life, key)
-        .issuer_name(_named(name))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-    )
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    builder = _builder(name, now, life, key, constraints).issuer_name(_named(name))
     return _signed(builder, key, key)
 
 
@@ -159,23 +157,36 @@ def issued(issuer: KeyPair, holder: CertificateHolder, now: datetime, life: time
         raise TypeError("an authority that cannot sign")
     life = min(life, issuer.certificate.ends - now)
     names = x509.SubjectAlternativeName([x509.DNSName(dns_name) for dns_name in holder.dns_names])
+    issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    constraints = x509.BasicConstraints(ca=False, path_length=None)
     builder = (
-        _builder(holder.name, now, life, key)
+        _builder(holder.name, now, life, key, constraints)
         .issuer_name(issuer.certificate.parsed.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([holder.usage.value]), critical=False)
         .add_extension(names, critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
+        .add_extension(issuer_key, critical=False)
     )
     return _signed(builder, signer, key)
 
 
 def _builder(
-    name: str, now: datetime, life: timedelta, key: ec.EllipticCurvePrivateKey
+    name: str,
+    now: datetime,
+    life: timedelta,
+    key: ec.EllipticCurvePrivateKey,
+    constraints: x509.BasicConstraints,
 ) -> x509.CertificateBuilder:
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=constraints.ca,
+        crl_sign=constraints.ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     return (
         x509.CertificateBuilder()
         .subject_name(_named(name))
@@ -184,6 +195,8 @@ def _builder(
         .not_valid_before(now - LARGEST_SKEW)
         .not_valid_after(now + life)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(constraints, critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -201,30 +214,13 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _certificates(pem: bytes) -> Iterator[Certificate]:
-    for block in _BLOCK.finditer(pem):
-        try:
-            certificate = Certificate(x509.load_pem_x509_certificate(block[0]))
-            _der(certificate.parsed.public_key())
-            is_sound = certificate.begins < certificate.ends
-        except _UNREADABLE:
-            continue
-        if is_sound:
-            yield certificate
+def _certificate(block: bytes) -> Certificate | None:
+    with contextlib.suppress(*_UNREADABLE):
+        certificate = Certificate(x509.load_pem_x509_certificate(block))
+        _der(certificate.parsed.public_key())
+        if certificate.begins < certificate.ends:
+            return certificate
+    return None
 
 
 def _keys(pem: bytes) -> Iterator[tuple[bytes, bytes]]:

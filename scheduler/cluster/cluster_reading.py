@@ -3,58 +3,45 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from base import threads
 from base.errors import BadInput, Unreadable
 from kube.api import NODES, PODS, Api
-from kube.informer import (
-    CacheSynced,
-    Informer,
-    ObjectGone,
-    ObjectSeen,
-    WatchConnected,
-    WatchEvent,
-    WatchLost,
-)
+from kube.api_errors import ApiError
 from kube.objects.node import Node
 from kube.objects.pod import Pod
+from kube.present_objects import present_objects
 from scheduler.filters import node_filters, preemption
 from scheduler.filters.node_filters import FilteredNodes, NodeFilter
 from scheduler.filters.preemption import PlacedPod
 
 _CHECK_SECONDS: Final = 0.05
-_END_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 1.0
 
 
 class ClusterReading:
-    """Watches nodes and pods until it is closed; keeps the few values that count."""
+    """Reads all nodes and pods in a thread, until it is closed; keeps the few values that count."""
 
     def __init__(self, api: Api) -> None:
+        self._api = api
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, PlacedPod] = {}  # by UID
-        self._synced: set[str] = set()
-        self._down: dict[str, str] = {}
+        self._is_read = False
         self._failed: BadInput | None = None
-        self._informers = [
-            Informer(api, resource, partial(self._on_event, resource.plural, take))
-            for resource, take in ((NODES, self._take_node), (PODS, self._take_pod))
-        ]
-        self._threads = [
-            threads.started(informer.run, "read-cluster") for informer in self._informers
-        ]
+        self._closed = threading.Event()
+        self.why_not = ""
+        """Reason why not all was read yet; empty where only time is missing."""
+        threads.started(self._read, "read-cluster")
 
     def close(self) -> None:
-        """End the watches; waits a little for their threads, which end with the program anyway."""
-        for informer in self._informers:
-            informer.close()
-        for thread in self._threads:
-            thread.join(_END_SECONDS)
+        """Try no more. A request under way runs out, or ends with the program."""
+        self._closed.set()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -66,12 +53,7 @@ class ClusterReading:
         """Whether all nodes and pods were read. Raises BadInput for a damaged one."""
         if self._failed is not None:
             raise self._failed
-        return len(self._synced) == len(self._informers)
-
-    @property
-    def why_not(self) -> str:
-        """Reason why not all was read yet; empty where only time is missing."""
-        return "; ".join(self._down.values())
+        return self._is_read
 
     def pods_by_node(self, pod: Pod) -> Mapping[str, Sequence[PlacedPod]]:
         """Pods with room on a node, by its name, as the scheduler of ``pod`` knows them; that one
@@ -97,39 +79,23 @@ class ClusterReading:
         outlook = preemption.outlook(pod, short, by_node, has_candidate=has_candidate)
         return replace(filtered, outlook=outlook)
 
-    def _on_event(
-        self, kind: str, take: Callable[[ObjectSeen | ObjectGone], None], event: WatchEvent
-    ) -> None:
-        match event:
-            case ObjectSeen() | ObjectGone():
-                try:
-                    take(event)
-                except BadInput as error:
-                    self._failed = BadInput(f"{kind} of the cluster cannot be read: {error}")
-            case CacheSynced():
-                self._synced.add(kind)
-            case WatchConnected():
-                self._down.pop(kind, None)
-            case WatchLost(error=error):
-                self._down[kind] = str(error)
-
-    def _take_node(self, event: ObjectSeen | ObjectGone) -> None:
-        if isinstance(event, ObjectGone):
-            self._nodes.pop(event.name, None)
-        else:
-            node = Node.from_object(event.object)
-            self._nodes[node.name] = node
-
-    def _take_pod(self, event: ObjectSeen | ObjectGone) -> None:
-        if isinstance(event, ObjectGone):
-            self._pods.pop(event.uid, None)
-            return
-        pod = Pod.from_object(event.object)
-        placed = preemption.placed_pod(pod)
-        if placed is None:
-            self._pods.pop(pod.metadata.uid, None)
-        else:
-            self._pods[pod.metadata.uid] = placed
+    def _read(self) -> None:
+        """Read all; again after a while where the server is away or refuses."""
+        while not (self._is_read or self._failed or self._closed.is_set()):
+            kind = NODES.plural
+            try:
+                nodes = map(Node.from_object, present_objects(self._api, NODES))
+                self._nodes = {node.name: node for node in nodes}
+                kind = PODS.plural
+                pods = map(Pod.from_object, present_objects(self._api, PODS))
+                placed = ((pod.metadata.uid, preemption.placed_pod(pod)) for pod in pods)
+                self._pods = {uid: pod for uid, pod in placed if pod is not None}
+                self._is_read = True
+            except ApiError as error:
+                self.why_not = str(error)
+                self._closed.wait(_AGAIN_SECONDS)
+            except BadInput as error:
+                self._failed = BadInput(f"{kind} of the cluster cannot be read: {error}")
 
 
 def wait_until(is_there: Callable[[], bool], why_not: Callable[[], str], seconds: float) -> None:

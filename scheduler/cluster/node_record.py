@@ -18,7 +18,7 @@ from kube.lease import ObservedLease, observe
 from kube.objects.typed_object import Metadata
 from placement.score_table import PlacementOutcome
 from scheduler.cluster.free_gpus import Bound, LikelySets, ReportedState, reckon
-from scheduler.cluster.node_views import NoView, ScoringView, View, product_name
+from scheduler.cluster.node_views import NoView, ScoringView, View
 from scheduler.cluster.predictions import PredictionCheck
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class NodeRecord:
     gen: str = ""
     """Its topology class; empty where there is none."""
     product: str = ""
-    """Its product; empty where there is no topology class."""
+    """Its product; empty without a topology class or a label."""
     clique: str | None = None
     lease: ObservedLease | None = None
     fresh_until: float = _NEVER
@@ -92,7 +92,7 @@ class NodeRecord:
             else:
                 self._gen, self._n = annotation.gen, annotation.n
                 self.gen = self._tables.add(annotation)
-                self.product = sys.intern(product_name(product, self._n, self.gen))
+                self.product = sys.intern(f"{product}/{self._n}") if product else ""
         self._work_out()
 
     def disappear(self) -> None:

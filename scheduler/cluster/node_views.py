@@ -58,7 +58,8 @@ class ScoringView(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     clique: str | None = None
     """NVLink clique across nodes, from label ``nvidia.com/gpu.clique``."""
     product: str = ""
-    """:func:`product_name` of the node; its class where none is given."""
+    """Label ``nvidia.com/gpu.product`` and number of GPUs, as ``model/8``. Without that label the
+    class is a product of its own."""
 
     def __post_init__(self) -> None:
         if not self.product:
@@ -76,11 +77,3 @@ class Fleet(Protocol):
 
     def nodes_of(self, job: str) -> Iterable[str]:
         """Nodes that have pods of this job, those of its first pods first."""
-
-
-def product_name(label: str | None, n: int, gen: str) -> str:
-    """The product of a node by its label ``nvidia.com/gpu.product`` and number of GPUs.
-
-    Without a label the topology class is a product of its own.
-    """
-    return f"{label}/{n}" if label else gen

@@ -7,7 +7,8 @@ numFeasibleNodesToFind), with the same meaning in 1.32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from base.words import first_names
@@ -32,17 +33,14 @@ _VOLUMES: Final = (
 """Kinds of volumes for which the scheduler may leave nodes out."""
 
 _MOST_NAMED: Final = 5
+_listed = partial(first_names, most=_MOST_NAMED)
 _ALWAYS_ALL: Final = 100
 """Nodes of a cluster in which the scheduler looks at all of them."""
 _LEAST_PERCENT: Final = 5
 
 
-def notes(pod: Pod, filtered: FilteredNodes) -> tuple[str, ...]:
+def notes(pod: Pod, filtered: FilteredNodes) -> Iterator[str]:
     """Sentences about the pod's candidates, the weightiest first; none where nothing is special."""
-    return tuple(_notes(pod, filtered))
-
-
-def _notes(pod: Pod, filtered: FilteredNodes) -> Iterator[str]:
     spec = pod.spec
     count = len(filtered.candidates)
     if count < 2:
@@ -87,10 +85,6 @@ def _no_candidate(pod: Pod, outlook: PreemptionOutlook) -> str:
         "No node is left, so the scheduler preempts: it deletes "
         f"{_listed(victims)} on {first.node}{nodes}. No extender is asked."
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return first_names(names, _MOST_NAMED)
 
 
 def _not_covered(spec: PodSpec) -> Iterator[str]:

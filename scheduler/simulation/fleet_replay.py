@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,7 +190,7 @@ def replay(
     run = _Run(setup, choose, chance)
     for arrival in arrivals:
         run.arrive(arrival)
-    run.finish()
+    run.play()
     return tuple(placed for _, placed in sorted(run.placed.items()))
 
 
@@ -227,20 +228,16 @@ class _Run:
 
     def arrive(self, arrival: Arrival) -> None:
         """Place an arriving pod, after all events before it."""
-        while self._ahead and self._ahead[0][0] <= arrival.at_seconds:
-            self._next()
+        self.play(arrival.at_seconds)
         pod = next(self._pods)
         if not self._place(arrival.at_seconds, pod, arrival, self._nodes):
             self._waiting.append((pod, arrival))
 
-    def finish(self) -> None:
-        """Play all remaining events."""
-        while self._ahead:
-            self._next()
-
-    def _next(self) -> None:
-        moment, _, happen = heapq.heappop(self._ahead)
-        happen(moment)
+    def play(self, until: float = math.inf) -> None:
+        """Play all events up to this moment."""
+        while self._ahead and self._ahead[0][0] <= until:
+            moment, _, happen = heapq.heappop(self._ahead)
+            happen(moment)
 
     def _later(self, moment: float, happen: Callable[[float], None]) -> None:
         heapq.heappush(

@@ -34,7 +34,7 @@ def said(
 ) -> tuple[str, ...]:
     status = {"nominatedNodeName": spec.pop("nominated", None)}
     pod = Pod.from_object({"spec": spec, "status": status})
-    return notes(pod, replace(divided(candidates, left_out), outlook=outlook))
+    return tuple(notes(pod, replace(divided(candidates, left_out), outlook=outlook)))
 
 
 def preemption(node: str, *victims: str) -> NodePreemption:
