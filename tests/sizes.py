@@ -247,6 +247,7 @@ SLOW: Final = (
     "tests/tools/test_sbom.py::test_neither_place_nor_order_of_installing_shows",
     "tests/web/test_certificates.py::test_the_end_of_a_certificate_is_found",
     "tests/web/test_web_config.py::test_any_text_is_a_config_or_one_sentence",
+    "tests/uml/",
 )
 """Beginnings of the names of tests that are in the rest: folders, modules, tests. They are slow, or
 they need programs that are not in :data:`QUICK_FAMILIES`."""

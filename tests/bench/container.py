@@ -85,13 +85,11 @@ def measured(cluster: RealCluster, agent: Agent) -> Use:
     """What an agent's container takes, some time after its start."""
     until(lambda: "\nDCGM_FI_DEV_GPU_TEMP{" in agent.metrics(), SOON)
     time.sleep(SETTLE_SECONDS)
-    usage = agent.cgroup("cpuacct") / "cpuacct.usage"
-    before, began = int(usage.read_text()), time.monotonic()
+    before, began = agent.cgroup.cpu_seconds, time.monotonic()
     while time.monotonic() - began < MEASURED_SECONDS:
         text = agent.metrics()
         time.sleep(SCRAPE_SECONDS)
-    used, seconds = int(usage.read_text()) - before, time.monotonic() - began
-    peak = int((agent.cgroup("memory") / "memory.max_usage_in_bytes").read_text())
+    used, seconds = agent.cgroup.cpu_seconds - before, time.monotonic() - began
     return Use(
         series=sum(not line.startswith("#") for line in text.splitlines()),
         working_set_mib=full_machine.kubelets_figure(
@@ -99,6 +97,6 @@ def measured(cluster: RealCluster, agent: Agent) -> Use:
         )
         / MIB,
         rss_mib=full_machine.kubelets_figure(cluster, agent, "container_memory_rss") / MIB,
-        peak_mib=peak / MIB,
-        cpu_ratio=used / 1e9 / seconds,
+        peak_mib=agent.cgroup.memory_peak_bytes / MIB,
+        cpu_ratio=used / seconds,
     )

@@ -16,6 +16,7 @@ from api import names
 from tests.agent.agent_process import until
 from tests.controlplane.audit import Event
 from tests.controlplane.plane import MERGE_PATCH, Object
+from tests.node.process_cgroup import ProcessCgroup
 from tests.node.real_cluster import AGENT, RealCluster
 from tests.node.real_node import SOON, RealNode
 
@@ -73,9 +74,10 @@ class Agent:
         """A scrape through the pod's address."""
         return self.node.get(f"http://{self.address}:9400/metrics")
 
-    def cgroup(self, controller: str) -> Path:
-        """The folder of the container, outside of the machine."""
-        return cgroup_of(self.process, controller)
+    @property
+    def cgroup(self) -> ProcessCgroup:
+        """Of the container, outside of the machine."""
+        return ProcessCgroup.of(self.process)
 
     def file(self, path: str) -> Path:
         """A file as the container sees it."""
@@ -90,14 +92,6 @@ class Agent:
         user = f"system:serviceaccount:{names.NAMESPACE}:{AGENT}"
         events = cluster.plane.audit(since=since, user=user)
         return [it for it in events if self.address in it["sourceIPs"]]
-
-
-def cgroup_of(process: psutil.Process, controller: str) -> Path:
-    """The folder of the process's cgroup, outside of its machine."""
-    lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()
-    entries = [it.split(":", 2) for it in lines]
-    (path,) = [it[2] for it in entries if controller in it[1].split(",")]
-    return Path("/sys/fs/cgroup", controller, path.lstrip("/"))
 
 
 def agents(cluster: RealCluster, labels: Mapping[str, str] = LABELS) -> dict[str, Agent]:

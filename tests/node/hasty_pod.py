@@ -18,8 +18,9 @@ import psutil
 from tests.agent.agent_process import runs, until
 from tests.controlplane.plane import Object
 from tests.deploy.daemonset import container, daemonset
-from tests.node.container_agents import cgroup_of
+from tests.node.cgroups import FIRST
 from tests.node.gpu_cluster import PODS
+from tests.node.process_cgroup import ProcessCgroup
 from tests.node.real_cluster import RealCluster
 from tests.node.real_node import SOON, RealNode
 
@@ -57,7 +58,9 @@ class HastyPod:
     def _stopped(cls, cluster: RealCluster, node: RealNode) -> Self:
         since = cluster.resource_version()
         uid = cluster.plane.demand("POST", PODS, _manifest(node))["metadata"]["uid"]
-        machine = cgroup_of(psutil.Process(node.first_process), "cpu")
+        machine = ProcessCgroup.of(psutil.Process(node.first_process)).folder("cpu")
+        if machine.name == FIRST:
+            machine = machine.parent
         found: list[int] = []
 
         def is_there() -> bool:
@@ -82,9 +85,7 @@ class HastyPod:
     def go_on(self) -> None:
         """Let it run, as fast as it can; where it still does."""
         if runs(self.process):
-            folder = cgroup_of(self.process, "cpu")
-            for limited in (folder.parent, folder):
-                (limited / "cpu.cfs_quota_us").write_text("-1")
+            ProcessCgroup.of(self.process).lift_cpu_limit()
             self.process.send_signal(signal.SIGCONT)
 
     def end(self) -> tuple[int, str]:

@@ -67,10 +67,12 @@ def gpu_runtime(*, gpus: Path, runc: Path) -> str:
     return f'#!/bin/sh\nexec {sys.executable} -IS {script} {gpus} {runc} "$@"\n'
 
 
-def kubelet_config(*, ca_file: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def kubelet_config(
+    *, ca_file: Path, cgroup_v1: bool, settings: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """KubeletConfiguration: rights as in a cluster; nothing is evicted or collected here.
 
-    ``settings`` stand beside it.
+    ``cgroup_v1``: whether the kubelet may run on it. ``settings`` stand beside it.
 
     Source: kubelet.config.k8s.io/v1beta1. ``failCgroupV1`` is true by default from 1.35 on.
     """
@@ -85,7 +87,7 @@ def kubelet_config(*, ca_file: Path, settings: Mapping[str, Any]) -> Mapping[str
         "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": f"unix://{SOCKET}",
         "cgroupDriver": "cgroupfs",
-        "failCgroupV1": False,
+        "failCgroupV1": not cgroup_v1,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
         "localStorageCapacityIsolation": False,

@@ -22,7 +22,7 @@ from tests.controlplane.builds import binaries
 from tests.controlplane.families import CNI, CONTAINERD, KUBELETS, RUNC
 from tests.controlplane.plane import Object, Plane
 from tests.controlplane.programs import Programs
-from tests.node import node_files
+from tests.node import cgroups, node_files
 from tests.node.machine import BOOT_ID, FIRST_PROCESS, REBOOTS
 from tests.node.network import SERVICE_IP, NetworkPrograms
 from tests.slower import SLOWER
@@ -104,7 +104,9 @@ class RealNode:
         }
         server = f"https://{SERVICE_IP}:443"
         kubeconfig = components.kubeconfig(server, self._plane.ca_file, user)
-        config = node_files.kubelet_config(ca_file=self._plane.ca_file, settings=settings)
+        config = node_files.kubelet_config(
+            ca_file=self._plane.ca_file, cgroup_v1=not cgroups.is_unified(), settings=settings
+        )
         self.programs.start(
             "kubelet",
             [

@@ -151,10 +151,9 @@ def test_sixteen_gpus_with_all_metric_groups_fit_into_192_mib(
     for agent in full.values():
         until(lambda agent=agent: wanted <= full_machine.families_in(agent.metrics()), SOON)  # type: ignore[misc]
         assert agent.metrics().count("\nDCGM_FI_DEV_GPU_TEMP{") == full_machine.GPUS
-        memory = agent.cgroup("memory")
-        limit = int((memory / "memory.limit_in_bytes").read_text())
+        limit = agent.cgroup.memory_limit_bytes
         assert limit == full_machine.LIMIT_MIB << 20
-        assert int((memory / "memory.failcnt").read_text()) == 0
+        assert agent.cgroup.memory_limit_hits == 0
         # the kubelet's first figure is of the container's first moments
         until(lambda it=agent: full_machine.working_set_bytes(cluster, it) > FLOOR_BYTES, SOON)  # type: ignore[misc]
         assert full_machine.working_set_bytes(cluster, agent) < limit * 2 / 3

@@ -32,6 +32,7 @@ from tests.node.container_agents import (
     restarts,
     roll_out,
 )
+from tests.node.process_cgroup import ProcessCgroup
 from tests.node.real_cluster import AGENT, RealCluster
 from tests.node.real_node import SOON, RealNode
 
@@ -98,10 +99,9 @@ def test_the_container_is_confined_by_the_kernel(cluster: RealCluster) -> None:
             mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
             (root,) = [it for it in mounts if it[4] == "/"]
             assert "ro" in root[5].split(",")
-        limit = agent.cgroup("memory") / "memory.limit_in_bytes"
         (container,) = agent.pod["spec"]["containers"]
         mebibytes = container["resources"]["limits"]["memory"].removesuffix("Mi")
-        assert int(limit.read_text()) == int(mebibytes) << 20
+        assert agent.cgroup.memory_limit_bytes == int(mebibytes) << 20
 
 
 def test_the_token_in_the_container_changes_its_own_node_and_nothing_else(
@@ -363,8 +363,8 @@ def use_up_memory(agent: Agent) -> None:
     largest process there, which is the agent; then the small one.
     """
     inside = agent.node.run("cat", f"/proc/{pid_inside(agent)}/cgroup")
-    (path,) = re.findall(r":memory:(.*)", inside)
-    fill = f"echo 0 > /sys/fs/cgroup/memory{path}/cgroup.procs && exec dd if=/dev/zero bs=1M"
+    folder = ProcessCgroup(text=inside).folder("memory")
+    fill = f"echo 0 > {folder}/cgroup.procs && exec dd if=/dev/zero bs=1M"
     with suppress(subprocess.CalledProcessError):
         agent.node.run("sh", "-c", f"{fill} count=400 of={FILL}")
     agent.node.run("rm", FILL)

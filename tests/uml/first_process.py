@@ -111,12 +111,12 @@ def enter_root(place: Path, result: Path) -> None:
     """Make the overlay the root of all that follows; /tmp and ``result`` are no part of it."""
     _mount("ext4", place, source=DISK)
     root = place / "root"
-    for folder in ("root", "upper", "work", "tmp"):
+    for folder in ("root", "upper", "work"):
         (place / folder).mkdir()
-    (place / "tmp").chmod(0o1777)
+    _made(place, TEMPORARY).chmod(0o1777)
     layers = f"lowerdir=/,upperdir={place}/upper,workdir={place}/work"
     _mount("overlay", root, layers)
-    _call("mount", "--bind", f"{place}/tmp", f"{root}{TEMPORARY}")
+    _call("mount", "--bind", f"{place}{TEMPORARY}", f"{root}{TEMPORARY}")
     for kind, where, options in MOUNTS:
         _mount(kind, _made(root, where), options)
     _mount("hostfs", _made(root, str(result)), str(result))
