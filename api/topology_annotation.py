@@ -153,7 +153,8 @@ def _pair(n: int, i: int, j: int) -> int:
     return a * (2 * n - a - 1) // 2 + b - a - 1
 
 
-def _faults(annotation: TopologyAnnotation) -> Iterator[str]:
+def faults(annotation: TopologyAnnotation) -> Iterator[str]:
+    """Lengths that do not fit the number of GPUs, each with its key."""
     for key, entries, lengths in _sized(annotation):
         if len(entries) not in lengths:
             expected = " or ".join(str(length) for length in lengths)
@@ -183,6 +184,6 @@ _FORMAT: Final = VersionedFormat(
     version=VERSION,
     most_length=MOST_ANNOTATION_CHARACTERS,
     safe=True,
-    faults=_faults,
+    faults=faults,
 )
 encode, decode, json_schema = _FORMAT.text, _FORMAT.decode, _FORMAT.json_schema

@@ -18,6 +18,7 @@ PACKAGES = (
     "api",
     "base",
     "cli",
+    "devices",
     "diagnosis",
     "discovery",
     "exporters",

@@ -94,6 +94,7 @@ PACKAGES: Final = (
             "tests/web/test_web_config_file.py",
         ),
     ),
+    Package(name="devices"),
     Package(name="diagnosis", more_tests=("tests/cli/doctor",)),
     Package(
         name="discovery",
