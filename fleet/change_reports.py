@@ -75,10 +75,8 @@ class ChangeReports:
                 log.info("GPU clients resumed", extra=_fields(record, labels=sorted(record.labels)))
             case NodeWrite.ROLL_BACK:
                 kept = change.node is not None and change.node.keeps_cordon
-                log.info(
-                    "MIG change undone on node",
-                    extra=_fields(record, why=effect.why, uncordoned=record.cordon and not kept),
-                )
+                facts = {"why": effect.why, "uncordoned": record.cordon and not kept}
+                log.info("MIG change undone on node", extra=_fields(record, **facts))
                 self._event(record, "MigChangeUndone", f"All is as it was: {effect.why}.")
 
     def recorded(self, before: RollbackRecord, after: RollbackRecord, why: str) -> None:
@@ -110,10 +108,8 @@ class ChangeReports:
     def judged(self, record: RollbackRecord, plan: DrainPlan) -> None:
         """The pods of a node were judged, whether they may leave."""
         if plan.blockers and self._logged.is_new(plan.blockers, ("blocked", record.node)):
-            blockers = [
-                f"{blocker.kind} {blocker.owner or blocker.name}" for blocker in plan.blockers
-            ]
-            log.warning("MIG drain blocked", extra=_fields(record, blockers=blockers))
+            owners = [f"{found.kind} {found.owner or found.name}" for found in plan.blockers]
+            log.warning("MIG drain blocked", extra=_fields(record, blockers=owners))
             first = plan.blockers[0]
             note = f"None of the node's pods is evicted: {first.name}: {first.text}"
             self._event(record, "MigDrainBlocked", note, warning=True)

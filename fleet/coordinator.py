@@ -296,11 +296,8 @@ class Coordinator:
         if slot.record is None:
             return
         view = self._view()
-        is_there = any(
-            other.is_parked and other.record is not None and _key(other.record) == _key(slot.record)
-            for other in view.slots
-        )
-        if not is_there:
+        parked = [other.record for other in view.slots if other.is_parked and other.record]
+        if _key(slot.record) not in map(_key, parked):
             self._put(view, slot_gate.parking_number(view.slots), slot.record)
         self._write_slot(slot, None)
         self._reports.parked(slot.record)

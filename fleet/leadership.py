@@ -99,7 +99,8 @@ class Leadership:
             if self.leads:
                 log.info("leadership acquired", extra={"holder": self._identity})
             else:
-                log.info("leadership not held", extra={"holder": self._holder})
+                holder = "" if self._seen is None else self._seen.holder
+                log.info("leadership not held", extra={"holder": holder})
         return wait
 
     def remember(self, memory: RolloutMemory) -> None:
@@ -108,14 +109,9 @@ class Leadership:
             lease = self._lease
             if lease is None or not self.leads:
                 raise Conflict(f"Lease {names.COORDINATOR_LEASE}: not held now")
-            text = rollout_memory.encode(memory) if memory.rollouts else None
+            notes = {keys.MIG_ROLLOUTS: rollout_memory.encode(memory) if memory.rollouts else None}
             try:
-                self._write(
-                    lease,
-                    leases.renewal(
-                        lease, wall_time=self._wall(), annotations={keys.MIG_ROLLOUTS: text}
-                    ),
-                )
+                self._write(lease, leases.renewal(lease, wall_time=self._wall(), annotations=notes))
             except ApiError as error:
                 self._failed(error)
                 raise
@@ -126,8 +122,7 @@ class Leadership:
         with self._asking:
             if held and self._lease is not None:
                 try:
-                    patch = leases.release_patch(self._lease, wall_time=self._wall())
-                    self._patch(patch)
+                    self._patch(leases.release_patch(self._lease, wall_time=self._wall()))
                 except ApiError as error:
                     log.info("Lease not released", extra={"why": str(error)})
             self._lease = None
@@ -203,7 +198,3 @@ class Leadership:
             log.warning(
                 "Lease not written", extra={"lease": names.COORDINATOR_LEASE, "why": str(error)}
             )
-
-    @property
-    def _holder(self) -> str:
-        return "" if self._seen is None else self._seen.holder

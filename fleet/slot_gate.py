@@ -139,11 +139,8 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
         reason = waiting[node.name]
         if reason is None:
             reason = _rollout_reason(view, node, terms, away, running, now)
-        is_cordoned = (
-            reason is None
-            and not _is_idle(view, node)
-            and (drain_of(view, node, terms) == DrainMode.CORDON)
-        )
+        may_cordon = drain_of(view, node, terms) == DrainMode.CORDON and not _is_idle(view, node)
+        is_cordoned = reason is None and may_cordon
         if is_cordoned and cordoned >= terms.most_cordoned:
             reason = WaitReason.CORDONED_NODES
         if reason is None and numbers:
@@ -177,10 +174,8 @@ def parking_number(slots: Collection[SlotLease]) -> int:
 
 def parked_rollouts(view: FleetView) -> frozenset[str]:
     """Rollouts with a change that goes on without a slot, and has not been counted."""
-    records = (slot.record for slot in view.slots if slot.is_parked)
-    return frozenset(
-        record.rollout for record in records if record is not None and not record.counted
-    )
+    records = [slot.record for slot in view.slots if slot.is_parked and slot.record is not None]
+    return frozenset(record.rollout for record in records if not record.counted)
 
 
 def open_changes(view: FleetView) -> Iterator[ChangeView]:
@@ -263,9 +258,8 @@ def _turn(node: MigNode, turns: NodeTurns) -> NodeTurn:
 
 
 def _is_idle(view: FleetView, node: MigNode) -> bool:
-    return node.request is not None and is_idle(
-        node.request, usage_of(view.pods.get(node.name, ()))
-    )
+    usage = usage_of(view.pods.get(node.name, ()))
+    return node.request is not None and is_idle(node.request, usage)
 
 
 def waits_cordoned(slot: SlotLease) -> bool:

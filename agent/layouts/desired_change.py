@@ -191,12 +191,8 @@ def _part_order(part: MigPart) -> tuple[str, int, int]:
 
 def _pod_names(users: DeviceUsers) -> frozenset[str]:
     """Names of all pods that hold a part of a GPU."""
-    return frozenset(
-        user.name
-        for part_users in users.values()
-        for user in part_users
-        if user.kind is UserKind.POD
-    )
+    all_users = (user for part_users in users.values() for user in part_users)
+    return frozenset(user.name for user in all_users if user.kind is UserKind.POD)
 
 
 def _cut(request: MigRequestAnnotation, room: int) -> MigRequestAnnotation:

@@ -105,11 +105,8 @@ def other_managers(
     ``pods``: ``namespace/name`` of all on the node; ``slice_drivers``: drivers of the node's
     ResourceSlices; ``service_enabled``: whether the host has :data:`MIG_MANAGER_SERVICE`.
     """
-    managers = [
-        f"NVIDIA's MIG manager (pod {pod})"
-        for pod in sorted(pods)
-        if pod.partition("/")[2].startswith(MIG_MANAGER_POD)
-    ]
+    own = sorted(pod for pod in pods if pod.partition("/")[2].startswith(MIG_MANAGER_POD))
+    managers = [f"NVIDIA's MIG manager (pod {pod})" for pod in own]
     if service_enabled:
         managers.append("NVIDIA's MIG manager (service nvidia-mig-manager of the host)")
     if DRA_DRIVER in slice_drivers:

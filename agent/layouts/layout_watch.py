@@ -139,7 +139,8 @@ class LayoutWatch:
                 return {}
             if not any(gpu.mig_capable for gpu in snapshot.gpus):
                 known = snapshot.driver.present and len(snapshot.answering) == len(snapshot.gpus)
-                return _nothing("no GPU with MIG") if known else {}
+                nothing = Absent(reason="no GPU with MIG")
+                return {keys.MIG_STATUS: nothing, keys.MIG_REQUEST: nothing} if known else {}
             status = self._status()
         if self._enforced is None:
             request: Decisions = {keys.MIG_REQUEST: Absent(reason="layouts are not enforced")}
@@ -270,10 +271,6 @@ _UNADOPTED: Final = (
 
 def _permit(metadata: Mapping[str, Any] | None) -> object:
     return ((metadata or {}).get("annotations") or {}).get(keys.MIG_PERMIT)
-
-
-def _nothing(why: str) -> Decisions:
-    return {keys.MIG_STATUS: Absent(reason=why), keys.MIG_REQUEST: Absent(reason=why)}
 
 
 def _shown(metadata: Mapping[str, Any]) -> MigStatusAnnotation | None:

@@ -219,10 +219,8 @@ def _obstacles(obstacles: Iterable[Obstacle], gpus: Iterable[MigGpu]) -> str:
     alike = grouped(obstacles, lambda obstacle: obstacle.detail)
     causes = [_obstacle(group, index) for group in alike.values()]
     runs = [joint_command(group) for group in alike.values()]
-    whole = "; ".join(
-        cause if run is None else f"{cause} (run {run})"
-        for cause, run in zip(causes, runs, strict=True)
-    )
+    pairs = zip(causes, runs, strict=True)
+    whole = "; ".join(cause if run is None else f"{cause} (run {run})" for cause, run in pairs)
     if len(whole) <= MOST_REASON or not any(runs):
         return whole
     return "; ".join((*causes, "gpuscape mig plan on the node has the commands"))

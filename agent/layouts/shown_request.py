@@ -38,7 +38,8 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
     """The newest request that a Node shows; an annotation that cannot be read counts as none."""
     request = mig_request_annotation.FORMAT.readable(_note(metadata, keys.MIG_REQUEST))
     status = status or _NO_STATUS
-    reached = _reached(status)
+    # while the layouts are there, they are those of the status
+    reached = status.plan if status.phase == MigPhase.UNCHANGED else status.reached
     if request is None:
         return ShownRequest(
             request=status.request,
@@ -63,11 +64,6 @@ def permit_phase(metadata: Mapping[str, Any], request: str) -> PermitPhase | Non
     """Phase of the Node's permit, if it is for this request."""
     permit = mig_permit_annotation.FORMAT.readable(_note(metadata, keys.MIG_PERMIT))
     return None if permit is None or permit.request != request else permit.phase
-
-
-def _reached(status: MigStatusAnnotation) -> str:
-    """Digest of the layouts that the GPUs had last; while they are there, that of the status."""
-    return status.plan if status.phase == MigPhase.UNCHANGED else status.reached
 
 
 def _note(metadata: Mapping[str, Any], key: str) -> str | None:

@@ -172,11 +172,8 @@ def _desired(
             raise click.UsageError("what layout? Name a configuration of `gpuscape mig configs`")
         return DesiredLayouts(choice=LayoutChoice(layout=name), title=f"{name} of {SOURCE}")
     configs = file_configs(file, overlap)
-    config_name = configs.selected(name).name  # refused before GPUs are read
-    return DesiredLayouts(
-        choice=LayoutChoice(layout=name, configs=configs),
-        title=f"{config_name} of {configs.source}",
-    )
+    title = f"{configs.selected(name).name} of {configs.source}"  # refused before GPUs are read
+    return DesiredLayouts(choice=LayoutChoice(layout=name, configs=configs), title=title)
 
 
 def _is_written(ctx: click.Context, parameter: str) -> bool:

@@ -75,10 +75,8 @@ def command(
     layouts = desired.layouts(gpus)
     differences = layout_differences(layouts, gpus, modes_only=mode_only)
     if output != "table":
-        terminal.print_data(
-            {"desired": desired.title, "compared": sorted(layouts), "differing": differences},
-            output,
-        )
+        document = {"desired": desired.title, "compared": sorted(layouts)}
+        terminal.print_data(document | {"differing": differences}, output)
     elif differences:
         rows = tuple(
             (str(difference.index) if position == 0 else "", reason)

@@ -68,11 +68,7 @@ def command(load: Load, journal: Path | None, output: str) -> None:
             unended = ()
             problems.append(str(error))
     if output in ("json", "yaml"):
-        document = {
-            "gpus": read,
-            "unread": unread,
-            "unended": list(map(_unended_document, unended)),
-        }
+        document = {"gpus": read, "unread": unread, "unended": [*map(_unended_document, unended)]}
         terminal.print_data(document | {"problems": problems}, output)
         return
     if not any(gpu.mode for gpu in read) and not unread and not problems and not unended:

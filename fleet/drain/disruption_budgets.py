@@ -28,11 +28,8 @@ def budget_blockers(
     known = [DisruptionBudget.from_object(budget) for budget in budgets]
     needs: dict[str, list[DrainPod]] = {}
     for pod in leaving:
-        selecting = [
-            budget
-            for budget in known
-            if pod.pod.status.phase == "Running" and _selects(budget, pod.meta)
-        ]
+        has_started = pod.pod.status.phase == "Running"
+        selecting = [budget for budget in known if has_started and _selects(budget, pod.meta)]
         if len(selecting) > 1:
             budget_names = named([budget.metadata.full_name for budget in selecting])
             text = (

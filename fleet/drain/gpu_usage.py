@@ -35,8 +35,5 @@ def is_idle(request: MigRequestAnnotation, usage: GpuUsage) -> bool:
 def usage_of(pods: Collection[GpuPod], read_at: float = 0.0) -> GpuUsage:
     """GPU use by a node's pods; ``read_at``: when the read of them began."""
     held = [pod for pod in pods if pod.holds]
-    return GpuUsage(
-        read_at=read_at,
-        held=frozenset(pod.key for pod in held),
-        all_placed=all(pod.is_placed for pod in held),
-    )
+    keys, all_placed = frozenset(pod.key for pod in held), all(pod.is_placed for pod in held)
+    return GpuUsage(read_at=read_at, held=keys, all_placed=all_placed)

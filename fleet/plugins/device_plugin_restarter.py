@@ -116,9 +116,8 @@ class DevicePluginRestarter:
     def _gives_up(self, devices: UnlistedDevices) -> None:
         """Report what no restart mends."""
         missing = ", ".join(devices.resources)
-        log.error(
-            "device plugin lists too few devices", extra={"node": devices.node, "missing": missing}
-        )
+        facts = {"node": devices.node, "missing": missing}
+        log.error("device plugin lists too few devices", extra=facts)
         note = (
             f"The MIG layout is there, but the node does not offer all of {missing}, although no"
             " known pod of the device plugin started before it: check the device plugin."

@@ -42,11 +42,8 @@ _BOOT: Final = "It has to boot: kured boots it if its --reboot-sentinel is that 
 def standing_in_change(facts: NodeChangeFacts, change: ChangeView, now: float) -> Stage:
     """The stage at which this change of the Node stands, and why, with all reads made now."""
     node, record, plan = facts.node, change.record, facts.drain_plan
-    change = replace(
-        change,
-        usage=usage_of(facts.pods, now),
-        drain_plan=None if plan is None else replace(plan, evaluated_at=now),
-    )
+    plan = None if plan is None else replace(plan, evaluated_at=now)
+    change = replace(change, usage=usage_of(facts.pods, now), drain_plan=plan)
     effect = next_effect(change, facts.settings, now)
     end = end_of(node, record)
     if end is not None:
@@ -112,10 +109,8 @@ def _draining(facts: NodeChangeFacts, record: RollbackRecord) -> Stage:
         text = "pods are to leave, all of them or none"
     users = users_in_the_way(facts)
     if not users and (plan := facts.drain_plan) is not None:
-        names = [pod.meta.full_name for pod in (*plan.evict, *plan.awaited)]
-        users = tuple(
-            StageBlocker(StageBlockerKind.POD, name, "It has to leave.") for name in names
-        )
+        pods, why = (*plan.evict, *plan.awaited), "It has to leave."
+        users = tuple(StageBlocker(StageBlockerKind.POD, pod.meta.full_name, why) for pod in pods)
     return standing_at(StageName.DRAINED, text, *users, command=drain_command(users))
 
 

@@ -42,10 +42,8 @@ def users_in_the_way(facts: NodeChangeFacts) -> tuple[StageBlocker, ...]:
     """
     refused = tuple(_refused(facts))
     named = {blocker.name for blocker in refused}
-    return (
-        *refused,
-        *(blocker for blocker in (*_programs(facts), *_pods(facts)) if blocker.name not in named),
-    )
+    users = (*_programs(facts), *_pods(facts))
+    return (*refused, *(blocker for blocker in users if blocker.name not in named))
 
 
 def drain_command(users: Iterable[StageBlocker]) -> str:

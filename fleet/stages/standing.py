@@ -50,11 +50,8 @@ def standing(facts: NodeChangeFacts, now: float) -> Stage | None:
 
 def _with_agent(facts: NodeChangeFacts, current: Stage, now: float) -> Stage:
     """Name an agent that does not run, where the change needs it."""
-    if (
-        current.name is StageName.DESIRED
-        or not facts.agent.is_silent(now)
-        or facts.node.status is None
-    ):
+    is_needed = current.name is not StageName.DESIRED and facts.node.status is not None
+    if not is_needed or not facts.agent.is_silent(now):
         return current
     lease = facts.agent.lease
     renewed = None if lease is None else lease.renewed_at

@@ -94,11 +94,8 @@ def other_taints(node: Object) -> list[Mapping[str, Any]]:
 def counting_metadata(node: Node) -> Metadata:
     """The part of a Node's metadata that decides about the taint; it is kept for each Node."""
     notes = node.metadata.annotations
-    return Metadata(
-        name=node.name,
-        labels=node.metadata.labels,
-        annotations={key: notes[key] for key in _COUNTING if key in notes},
-    )
+    counting = {key: notes[key] for key in _COUNTING if key in notes}
+    return Metadata(name=node.name, labels=node.metadata.labels, annotations=counting)
 
 
 def tainted_since(node: Node) -> float | None:

@@ -124,10 +124,8 @@ class StartupTaintRemover:
             wait = startup_wait(meta, self._policy(meta))
             if not is_tainted(node) or wait is not StartupWait.READY:
                 return
-            patch = {
-                "metadata": {"resourceVersion": node.metadata.resource_version},
-                "spec": {"taints": other_taints(seen) or None},
-            }
+            version, taints = node.metadata.resource_version, other_taints(seen) or None
+            patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
             self._take(Node.from_object(self._api.patch(NODES, name, patch)))
         except NotFound:
             self._forget(name)

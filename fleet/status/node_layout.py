@@ -67,11 +67,8 @@ class NodeLayout:
     @property
     def has_drifted(self) -> bool:
         """Whether the GPUs had the desired layout and somebody has changed them since."""
-        return (
-            self.status is not None
-            and bool(self.status.reached)
-            and (self.status.reached == self.status.plan)
-        )
+        status = self.status
+        return status is not None and bool(status.reached) and status.reached == status.plan
 
     @property
     def failed(self) -> str:

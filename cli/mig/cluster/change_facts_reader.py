@@ -205,16 +205,10 @@ class ChangeFactsReader:
 
     def _agent(self, name: str, leases: list[Object] | None, pods: list[Object]) -> AgentFacts:
         agents = (Metadata.from_object(pod["metadata"]) for pod in pods if is_part(pod, *_AGENTS))
-        specs = (
-            Lease.from_object(lease).spec
-            for lease in leases or ()
-            if lease["metadata"]["name"] == names.agent_lease(name)
-        )
-        return AgentFacts(
-            pod=next((agent.full_name for agent in agents), ""),
-            lease=next(specs, None),
-            is_known=leases is not None,
-        )
+        found = map(Lease.from_object, leases or ())
+        specs = (lease.spec for lease in found if lease.metadata.name == names.agent_lease(name))
+        pod = next((agent.full_name for agent in agents), "")
+        return AgentFacts(pod=pod, lease=next(specs, None), is_known=leases is not None)
 
     def _events(self, node: MigNode) -> Iterator[NodeEvent]:
         """Events of agent and coordinator about the Node."""

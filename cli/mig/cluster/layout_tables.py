@@ -60,16 +60,8 @@ def layout_row(layout: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
     drift = " (drift)" if layout.has_drifted else ""
     failed = f" ({layout.failed})" if layout.failed else ""
     phase = Styled(f"{layout.phase}{drift}{failed}", _STYLES.get(layout.phase, ""))
-    return (
-        Styled(layout.node, "bold"),
-        desired,
-        phase,
-        since,
-        layout.slot,
-        *more,
-        layout.pods,
-        layout.why,
-    )
+    node = Styled(layout.node, "bold")
+    return node, desired, phase, since, layout.slot, *more, layout.pods, layout.why
 
 
 def layout_summary(layouts: Sequence[NodeLayout]) -> str:

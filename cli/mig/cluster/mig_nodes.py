@@ -127,12 +127,8 @@ def command(
         )
         _show(layouts, read_coordinator(api, namespace), output)
         if watch:
-            _watch(
-                events,
-                select_layout,
-                {layout.node: layout for layout in layouts},
-                wide=output == "wide",
-            )
+            shown = {layout.node: layout for layout in layouts}
+            _watch(events, select_layout, shown, wide=output == "wide")
     if exit_code and not all(layout.is_settled for layout in layouts):
         raise click.exceptions.Exit(1)
 
@@ -159,10 +155,8 @@ def _watch(
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             with contextlib.suppress(queue.Empty):
-                for line in _lines(
-                    events.get(timeout=_POLL_SECONDS), select_layout, shown, wide=wide
-                ):
-                    terminal.note(line)
+                event = events.get(timeout=_POLL_SECONDS)
+                terminal.note(*_lines(event, select_layout, shown, wide=wide))
 
 
 def _lines(

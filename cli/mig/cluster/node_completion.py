@@ -31,12 +31,8 @@ def complete_nodes(
 ) -> list[CompletionItem[str]]:
     """Names of Nodes that start like this, but for those on the command line already."""
     named = ctx.params.get(parameter.name or "") or ()
-    found = _names_in_time(ctx.params.get("kubeconfig"))
-    return [
-        CompletionItem(name)
-        for name in sorted(found)
-        if name.startswith(incomplete) and name not in named
-    ]
+    names = (name for name in _names_in_time(ctx.params.get("kubeconfig")) if name not in named)
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
 def _names_in_time(kubeconfig: str | None) -> Sequence[str]:

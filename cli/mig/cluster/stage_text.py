@@ -23,10 +23,8 @@ _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 def stage_table(stages: Sequence[Stage]) -> TextTable:
     """Table of the stages, one row each."""
-    return TextTable(
-        header=("STAGE", "STATE", "DONE AT", "TOOK", "WHAT"),
-        rows=tuple(_row(stage) for stage in stages),
-    )
+    header = ("STAGE", "STATE", "DONE AT", "TOOK", "WHAT")
+    return TextTable(header=header, rows=tuple(map(_row, stages)))
 
 
 def _row(stage: Stage) -> tuple[Cell, ...]:

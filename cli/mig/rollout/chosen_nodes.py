@@ -92,10 +92,8 @@ def run_rollout(
         with node_events(api) as events:
             nodes = read_nodes(events, write_if_chosen, timeout)
         choice.require_names(nodes)
-        writes = sorted(
-            (node_write for node_write in nodes.values() if node_write),
-            key=lambda node_write: node_write.node,
-        )
+        chosen = (node_write for node_write in nodes.values() if node_write)
+        writes = sorted(chosen, key=lambda node_write: node_write.node)
         choice.require_writes(writes)
         node_writes.show_layout_writes(writes, output)
         count = sum(1 for node_write in writes if node_write.annotations is not None)

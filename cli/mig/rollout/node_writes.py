@@ -51,14 +51,11 @@ def to_layout(layout: str, drain: str | None) -> PlanWrite:
         now = annotations.get(keys.MIG_LAYOUT)
         changes: dict[str, str | None] = {}
         if node.metadata.labels.get(keys.MIG_CAPABLE) == _INCAPABLE:
-            return LayoutWrite(
-                node=node.name, now=now, then=now, note="left out: none of its GPUs has MIG"
-            )
+            note = "left out: none of its GPUs has MIG"
+            return LayoutWrite(node=node.name, now=now, then=now, note=note)
         if now != layout:
-            changes = {
-                keys.MIG_LAYOUT: layout,
-                keys.MIG_LAYOUT_BEFORE: NOTHING if now is None else now,
-            }
+            before = NOTHING if now is None else now
+            changes = {keys.MIG_LAYOUT: layout, keys.MIG_LAYOUT_BEFORE: before}
         if drain is not None and annotations.get(keys.DRAIN) != drain:
             changes[keys.DRAIN] = drain
         return LayoutWrite(
@@ -90,16 +87,11 @@ def show_layout_writes(writes: list[LayoutWrite], output: str) -> None:
         return
     rows: list[tuple[Cell, ...]] = []
     for node_write in writes:
-        then = "unchanged" if node_write.annotations is None else node_write.then or _NONE
-        style = "dim" if node_write.annotations is None else "cyan"
-        rows.append(
-            (
-                Styled(node_write.node, "bold"),
-                node_write.now or _NONE,
-                Styled(then, style),
-                node_write.note,
-            )
-        )
+        then = Styled(node_write.then or _NONE, "cyan")
+        if node_write.annotations is None:
+            then = Styled("unchanged", "dim")
+        node = Styled(node_write.node, "bold")
+        rows.append((node, node_write.now or _NONE, then, node_write.note))
     terminal.show_table(TextTable(header=("NODE", "DESIRED NOW", "THEN", "NOTE"), rows=tuple(rows)))
 
 

@@ -108,18 +108,16 @@ def _nodes(preview: RolloutPreview, *, wide: bool) -> TextTable:
     rows: list[tuple[Cell, ...]] = []
     for node in preview.nodes:
         node_pods = leaving.get(node.node)
-        changes = node.fate is NodeImpact.CHANGES
+        then = _NONE
+        if node.fate is NodeImpact.CHANGES:
+            then = "?" if node.then is None else _offers(node.then)
         wide_cells = (node.drain or _NONE, "agent" if node.by_agent else "tables") if wide else ()
         rows.append(
             (
                 Styled(node.node, "bold"),
                 Styled(node.fate, _STYLES[node.fate]),
                 _offers(node.now),
-                _offers(node.then)
-                if changes and node.then is not None
-                else "?"
-                if changes
-                else _NONE,
+                then,
                 _NONE if node_pods is None else _pods(node_pods),
                 _NONE if node_pods is None else _eviction(node_pods),
                 *wide_cells,

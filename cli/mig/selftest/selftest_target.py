@@ -34,9 +34,7 @@ def tested_gpu(readings: Sequence[MigReading], index: int | None) -> MigGpu:
     reasons_against = {gpu.bus_id: _why_not(gpu) for gpu in readings}
     ready = [gpu for gpu in readings if isinstance(gpu, MigGpu) and not reasons_against[gpu.bus_id]]
     if not ready:
-        reasons = (
-            "; ".join(reason for reason in reasons_against.values() if reason) or "there is no GPU"
-        )
+        reasons = "; ".join(filter(None, reasons_against.values())) or "there is no GPU"
         raise CommandFailure(f"no GPU can be tested: {reasons}", REFUSED)
     return min(ready, key=lambda gpu: (bool(gpu.instances), not _is_on(gpu), gpu.bus_id))
 
