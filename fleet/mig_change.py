@@ -112,10 +112,10 @@ def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeE
     end = end_of(node, record)
     effect = _open(view, node, terms, now) if end is None else _ended(view, node, end, terms, now)
     match effect:
-        case PatchNode(purpose=NodeWrite.ROLL_BACK, patch={"spec": _}) if (
-            now - node.boot_announced <= terms.boot_seconds
+        case PatchNode(purpose=NodeWrite.ROLL_BACK, patch={"spec": _}) if node.is_to_boot(
+            now, terms.boot_seconds
         ):
-            return None  # kured counts on the cordon until it has booted the node
+            return None
     return effect
 
 

@@ -124,6 +124,10 @@ class MigNode:
         """Whether a permit or our mark of the cordon stands there."""
         return self.permit_text is not None or bool(self.cordoned_for)
 
+    def is_to_boot(self, now: float, seconds: float) -> bool:
+        """Whether kured counts on a cordon that stands there: an announcement counts so long."""
+        return now - self.boot_announced <= seconds
+
     @property
     def is_judged(self) -> bool:
         """Whether its agent's status is about the layout that is asked for now."""

@@ -68,6 +68,12 @@ class Cancellation:
     """Next command for a person."""
 
 
+_KURED_NOTE: Final = (
+    "kured is to boot the node and counts on the cordon: the coordinator removes the cordon after"
+    " the boot"
+)
+
+
 def cancellation(facts: NodeChangeFacts, now: float) -> Cancellation:
     """What cancelling the Node's change means at ``now``, in seconds since 1970."""
     removed, record = dict(_desired_keys(facts)), facts.record
@@ -77,14 +83,16 @@ def cancellation(facts: NodeChangeFacts, now: float) -> Cancellation:
     has_begun = _has_begun(facts)
     undo = {} if has_begun or record is None else node_patches.rollback_patch(facts.node, record)
     coordinator = facts.coordinator
+    keeps_cordon = "spec" in undo and facts.node.is_to_boot(now, facts.settings.boot_seconds)
     # only where no coordinator is there to put it back
-    own_undo = {} if coordinator.acts(now) or coordinator.problem else undo
+    is_left = coordinator.acts(now) or coordinator.problem or keeps_cordon
+    own_undo = {} if is_left else undo
     return Cancellation(
         verdict=CancelVerdict.BEGUN if has_begun else CancelVerdict.CANCELS,
         text=_begun_text(facts) if has_begun else "nothing of the change has begun",
         undone=(*_removed(removed), *(() if has_begun else _undone(facts, undo))),
         patch=_patch(facts, removed, own_undo),
-        notes=tuple(_notes(facts, own_undo)),
+        notes=(*_notes(facts, own_undo), *([_KURED_NOTE] if keeps_cordon else [])),
         command=f"gpuscape mig why {facts.node.name}" if has_begun else "",
     )
 

@@ -12,6 +12,7 @@ import pytest
 
 from api import keys, mig_status_annotation, names
 from api.mig_status_annotation import MigStatusAnnotation
+from base.text import rfc3339
 from cli.failures import CommandFailure
 from cli.mig.cluster.change_facts_reader import ChangeFactsReader
 from cli.mig.cluster.mig_cancel import write_cancellation
@@ -217,6 +218,26 @@ def test_where_no_coordinator_acts_the_command_puts_the_node_back(modes: bool) -
     assert condition(asked) == before
     assert not asked.open_leases()
     assert asked.agents["n0"].layout == "whole"
+
+
+@pytest.mark.parametrize("minutes", [1, 200])
+def test_a_cordon_that_kured_counts_on_is_left_to_the_next_coordinator(minutes: int) -> None:
+    """As long as its announcement counts for a coordinator."""
+    asked, _ = fleet()
+    asked.wish("sevenths")
+    reach(asked, CORDONED)
+    stop_coordinator(asked)
+    announced = rfc3339.whole_seconds(asked.now - 60.0 * minutes)
+    asked.edit(
+        "n0", {"metadata": {"annotations": {"weave.works/kured-reboot-in-progress": announced}}}
+    )
+
+    answer = cancel(asked)
+
+    is_kept = minutes == 1
+    assert asked.is_cordoned("n0") is is_kept
+    assert any("kured" in note for note in answer.notes) is is_kept
+    assert keys.MIG_LAYOUT not in asked.notes("n0")
 
 
 def test_where_no_coordinator_acts_a_change_that_may_have_begun_is_left_alone() -> None:
