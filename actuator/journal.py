@@ -30,7 +30,7 @@ from actuator.change_record import (
 from actuator.verified_layouts import VERIFIED, VerifiedLayout, VerifiedLayouts
 from api.mig_outcome import Outcome
 from base.errors import BadInput, Permanent, Transient
-from base.files import cannot_write
+from base.files import cannot_write, why_not_private
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Journal:
         """Store entries that have not ended, in place of those before. Raises JournalUnusable."""
         keys = {record.key for record in records}
         others = (other for other in self.content().unended if other.key not in keys)
-        self._replace(CHANGE, JOURNAL.encode(ChangeRecords(changes=(*others, *records))))
+        self._replace_unended((*others, *records))
 
     def end(self, record: ChangeRecord) -> None:
         """Move an entry that has ended to the history. Raises JournalUnusable.
@@ -120,11 +120,10 @@ class Journal:
         earlier = (ended for ended in self._history() if ended.key != record.key)
         past = newest_requests((*earlier, record))
         self._replace(PAST, HISTORY.encode(ChangeRecords(changes=past)))
-        self._drop_ended()
+        self._replace_unended(self.content().unended)
 
-    def _drop_ended(self) -> None:
-        """Remove the entries that the history has from those that have not ended."""
-        unended = self.content().unended
+    def _replace_unended(self, unended: tuple[ChangeRecord, ...]) -> None:
+        """Replace the file of entries that have not ended; without any there is no file."""
         if unended:
             return self._replace(CHANGE, JOURNAL.encode(ChangeRecords(changes=unended)))
         with _as_unusable(self.path / CHANGE), contextlib.suppress(FileNotFoundError):
@@ -199,12 +198,8 @@ class Journal:
         return lock
 
     def _check_owner(self) -> None:
-        # of the open folder: another one may be in the path's place by now
-        status = os.fstat(self._folder)
-        if status.st_uid != os.geteuid():
-            raise JournalUnusable(f"{self.path}: it belongs to another user, {status.st_uid}")
-        if stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-            raise JournalUnusable(f"{self.path}: others may write to it; run chmod go-w on it")
+        if why := why_not_private(self._folder):
+            raise JournalUnusable(f"{self.path}: {why}")
 
     def _open(self, name: str, flags: int) -> int:
         return os.open(name, flags, 0o600, dir_fd=self._folder)

@@ -66,7 +66,7 @@ def read_back(
             gpu = read_mig_gpu(before.bus_id)
             if isinstance(gpu, MigGpu):
                 break
-            why = f"{gpu.gaps[0].source}: {gpu.gaps[0].detail}"
+            why = gpu.why
         except (StepFailed, Transient) as error:
             why = str(error)
         if clock() > deadline:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import gpu_holders
 from actuator.mig_world import RESET_PATIENCE_SECONDS, StepFailed
 from actuator.mode_reset import is_reset, read_back
-from actuator.smi_reset import ResetBySmi
+from actuator.smi_reset import reset_by_smi
 from base.errors import BadInput, Transient
 from discovery.driver_errors import GpuLost, MigChangeFailed, MigUnread
 from discovery.host.device_files import (
@@ -53,9 +53,16 @@ from mig.steps import (
     MigStep,
     SetMode,
 )
-from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, all_users
+from mig.users.device_users import (
+    DeviceUser,
+    DeviceUsers,
+    MigPart,
+    UserKind,
+    all_users,
+    users_by_part,
+)
 from mig.users.pod_users import pod_users, unplaced_devices
-from mig.users.process_users import process_users
+from mig.users.process_users import process_users, program
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +88,8 @@ class NvmlWorld:
         Transient where NVML cannot be initialised.
         """
         self._start = start
-        self._root, self._simulated = Path(start.host_root), start.simulation is not None
+        self.root, self.simulated = Path(start.host_root), start.simulation is not None
+        """The host's root, and whether the machine is simulated."""
         self._on_call = on_call
         self._called = ""
         self._named = named or {}
@@ -123,8 +131,12 @@ class NvmlWorld:
         self._seen = {gpu.uuid: gpu for gpu in read if isinstance(gpu, MigGpu)}
         if not alone:
             self._places = {gpu.uuid: gpu.bus_id for gpu in self._seen.values()}
-            self.unread = {bus_id: why for bus_id, why in self.unread.items() if bus_id in listed}
-        self._report(listed, (gpu for gpu in read if isinstance(gpu, UnreadMigGpu)))
+        unread = {gpu.bus_id: gpu.why for gpu in read if isinstance(gpu, UnreadMigGpu)}
+        for bus_id, why in unread.items():
+            if self.unread.get(bus_id) != why:
+                log.warning("MIG GPU not read", extra={"bus_id": bus_id, "why": why})
+        others = {bus_id: why for bus_id, why in self.unread.items() if bus_id not in listed}
+        self.unread = others | unread if alone else unread
         return tuple(self._seen.values())
 
     def _read(self, bus_id: str) -> MigGpu | UnreadMigGpu:
@@ -164,11 +176,10 @@ class NvmlWorld:
                 unlisted.append(_all_held(gpu, str(error)))
             except Transient as error:
                 raise StepFailed(str(error), passes=True) from error
-        minors = {gpu.minor: gpu.uuid for gpu in seen if gpu.minor is not None}
         return all_users(
             process_users(running, process_name),
             *unlisted,
-            self._opened(minors),
+            self._opened(),
             pod_users(seen, kubelet),
             self._named,
         )
@@ -186,7 +197,7 @@ class NvmlWorld:
         except MigChangeFailed as error:
             why = str(error)
             if error.in_use:
-                why += f"; {gpu_holders(gpu, self._root, simulated=self._simulated)}"
+                why += f"; {gpu_holders(gpu, self.root, simulated=self.simulated)}"
             lacks = error.needs_reset and is_reset(gpu, step)
             raise StepFailed(why, passes=error.passes, needs_reset=lacks) from error
         if is_reset(gpu, step):
@@ -195,15 +206,14 @@ class NvmlWorld:
 
     def why_together(self) -> str:
         """Why no GPU here can be reset alone; empty where each one can."""
-        return why_no_single_reset(self._root, simulated=self._simulated)
+        return why_no_single_reset(self.root, simulated=self.simulated)
 
     def reset_by_smi(self, modes: Mapping[str, bool], note: Callable[[], None]) -> None:
-        """Have nvidia-smi reset GPUs, for modes by UUID; see :class:`ResetBySmi`."""
+        """Have nvidia-smi reset GPUs, for modes by UUID; see :func:`reset_by_smi`."""
         seen = {gpu.uuid: gpu for gpu in self.observe(modes.keys())}
         if missing := modes.keys() - seen.keys():
             raise StepFailed(f"GPU {', '.join(sorted(missing))}: it cannot be read")
-        by_gpu = [(gpu, modes[gpu.uuid]) for gpu in seen.values()]
-        ResetBySmi(modes=by_gpu, root=self._root, simulated=self._simulated, calls=self)(note)
+        reset_by_smi(self, [(gpu, modes[gpu.uuid]) for gpu in seen.values()], note)
 
     def leave_mode(self, gpu: str, *, on: bool) -> bool:
         """Ask for a mode that comes with the next boot; see :func:`set_mig_mode`."""
@@ -230,11 +240,11 @@ class NvmlWorld:
 
     def boot(self) -> str:
         """The kernel's boot id; empty where it cannot be read."""
-        return boot_id(self._root)
+        return boot_id(self.root)
 
     def driver_load(self) -> str:
         """The boot, and the inode of the kernel module's folder: sysfs never uses one again."""
-        return driver_load(self._root)
+        return driver_load(self.root)
 
     def now(self) -> str:
         """Current time in RFC 3339, in UTC."""
@@ -243,7 +253,7 @@ class NvmlWorld:
     def _kubelet(self) -> KubeletDevices:
         """Pods and their devices, as the kubelet has them."""
         try:
-            return read_kubelet_devices(self._root, time.time())
+            return read_kubelet_devices(self.root, time.time())
         except BadInput as error:
             raise StepFailed(str(error), passes=True) from error
 
@@ -254,41 +264,25 @@ class NvmlWorld:
             log.warning("pod's GPU not known", extra=facts)
         self._unplaced |= devices.keys()
 
-    def _report(self, listed: Collection[str], unread: Iterator[UnreadMigGpu]) -> None:
-        """Log each GPU that is left out, once for each reason."""
-        reasons = {}
-        for gpu in unread:
-            first = gpu.gaps[0]
-            reasons[gpu.bus_id] = f"{first.source}: {first.detail}"
-        for bus_id, why in reasons.items():
-            if self.unread.get(bus_id) != why:
-                log.warning("MIG GPU not read", extra={"bus_id": bus_id, "why": why})
-        unobserved = {bus_id: why for bus_id, why in self.unread.items() if bus_id not in listed}
-        self.unread = unobserved | reasons
-
-    def _opened(self, minors: Mapping[int, str]) -> DeviceUsers:
+    def _opened(self) -> DeviceUsers:
         """Programs that have device files of a GPU open, as device users of the whole GPU.
 
-        ``minors``: minor number to GPU UUID. A container that sees the host's processes leaves
-        those of pods to the driver: the device plugin has GPUs open all the time, and is paused if
-        possible.
+        A container that sees the host's processes leaves those of pods to the driver: the device
+        plugin has GPUs open all the time, and is paused if possible.
         """
-        proc = proc_folder(self._root)
-        return {
-            MigPart(minors[minor], None): frozenset(
-                DeviceUser(UserKind.PROCESS, f"{pid} {name}".rstrip())
-                for pid in pids
-                if (name := process_name(pid, proc)) not in HARMLESS
-                if proc == PROC or not pod_of_process(pid, proc)
-            )
-            for minor, pids in self._scanned().items()
-            if minor in minors
-        }
+        proc, opened = proc_folder(self.root), self._scanned()
+        return users_by_part(
+            (MigPart(gpu.uuid, None), [program(pid, name)])
+            for gpu in self._seen.values()
+            for pid in opened.get(-1 if gpu.minor is None else gpu.minor, ())
+            if (name := process_name(pid, proc)) not in HARMLESS
+            if proc == PROC or not pod_of_process(pid, proc)
+        )
 
     def _scanned(self) -> dict[int, frozenset[int]]:
         now = time.monotonic()
         if self._openers is None or now - self._openers[0] > SCAN_SECONDS:
-            self._openers = now, dict(openers(self._root, simulated=self._simulated))
+            self._openers = now, dict(openers(self.root, simulated=self.simulated))
         return self._openers[1]
 
 

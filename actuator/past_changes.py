@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from actuator.change_record import HISTORY, JOURNAL, ChangeRecord, RecordedChanges
+from actuator.change_record import HISTORY, JOURNAL, RecordedChanges
 from actuator.journal import CHANGE, PAST, SEEN
 from actuator.verified_layouts import VERIFIED
 from api.versioned import VersionedFormat
@@ -26,13 +26,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastChanges:
-    """The changes of a node."""
+class PastChanges(RecordedChanges):
+    """The changes of a node, a GPU each."""
 
-    unended: tuple[ChangeRecord, ...]
-    """Changes that are stuck, go on or were interrupted, a GPU each."""
-    ended: tuple[ChangeRecord, ...]
-    """Ended changes, a GPU each, the newest last."""
     remembers: bool
     """Whether there are layouts that come back after a reboot."""
     remembered: tuple[str, ...] = ()
@@ -49,12 +45,8 @@ def past_changes(folder: Path) -> PastChanges:
     recorded = RecordedChanges.read(
         () if unended is None else unended.changes, () if history is None else history.changes
     )
-    return PastChanges(
-        unended=recorded.unended,
-        ended=recorded.ended,
-        remembers=(folder / SEEN).exists(),
-        remembered=_remembered(folder / SEEN),
-    )
+    remembers, remembered = (folder / SEEN).exists(), _remembered(folder / SEEN)
+    return PastChanges(recorded.unended, recorded.ended, remembers=remembers, remembered=remembered)
 
 
 def _remembered(file: Path) -> tuple[str, ...]:

@@ -60,19 +60,17 @@ def restore_layouts(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...
 def _forget_changed(
     journal: Journal, verified: Mapping[str, VerifiedLayout], seen: Mapping[str, MigGpu], load: str
 ) -> None:
-    changed = {
-        uuid
+    kept = {
+        uuid: remembered
         for uuid, remembered in verified.items()
-        if uuid in seen
-        and remembered.load == load
-        and not has_layout(seen[uuid], remembered.layout())
+        if uuid not in seen
+        or remembered.load != load
+        or has_layout(seen[uuid], remembered.layout())
     }
-    for uuid in sorted(changed):
+    for uuid in sorted(verified.keys() - kept.keys()):
         log.warning("MIG layout changed by another program", extra={"gpu": uuid})
-    if changed:
-        journal.verify(
-            {uuid: remembered for uuid, remembered in verified.items() if uuid not in changed}
-        )
+    if len(kept) < len(verified):
+        journal.verify(kept)
 
 
 def _why_not(world: MigWorld, remembered: VerifiedLayout, uuid: str, gpu: MigGpu | None) -> str:
@@ -92,14 +90,8 @@ def _bring_back(
 ) -> str:
     """Restore a GPU; why it failed, empty where it did not. ``change``: id of the change."""
     if not has_layout(gpu, lost.layout()):
-        (record,) = begin(
-            world,
-            journal,
-            [gpu],
-            {gpu.uuid: lost.layout()},
-            origin="the layout from before the driver was loaded",
-            change=change,
-        )
+        desired, origin = {gpu.uuid: lost.layout()}, "the layout from before the driver was loaded"
+        (record,) = begin(world, journal, [gpu], desired, origin=origin, change=change)
         take_in_order(world, gpu, lost)
         record = drive(world, journal, record)
         if record.outcome is not Outcome.APPLIED:

@@ -30,7 +30,7 @@ from mig.gpu_layout import GpuLayout, current_layout
 from mig.planner import MigRefusal, Obstacle, ObstacleKind, plan
 from mig.steps import CreateInstance, DestroyInstance, MigStep
 from mig.trial_layouts import EMPTY, trial_layouts, trial_title
-from mig.users.device_users import DeviceUser, DeviceUsers
+from mig.users.device_users import DeviceUsers, gpu_users
 
 log = logging.getLogger(__name__)
 
@@ -131,9 +131,8 @@ def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
             if edge.is_over():
                 return "no further layout was to be tried"
             # before each layout: a pod may have come, and its instance must not be destroyed
-            held = _device_users(uuid, world.device_users())
-            if held:
-                return f"somebody took the GPU: {', '.join(map(str, held))}"
+            if held := gpu_users(world.device_users(), uuid):
+                return f"somebody took the GPU: {', '.join(map(str, sorted(held)))}"
             _try_layout(world, uuid, layout, edge)
     except StepFailed as error:
         return str(error)
@@ -158,16 +157,15 @@ def _try_layout(world: MigWorld, uuid: str, layout: GpuLayout, edge: SelftestEdg
         failure = why or _defect(observed_gpu(world, uuid), kept)
     if failure:
         log.warning("MIG self-test layout failed", extra={"layout": title, "why": failure})
-    edge.report(
-        TriedLayout(
-            name=title,
-            desired=layout,
-            seconds=edge.clock() - began,
-            steps=tuple(steps),
-            kept=0 if failure else len(kept),
-            failure=failure,
-        )
+    tried = TriedLayout(
+        name=title,
+        desired=layout,
+        seconds=edge.clock() - began,
+        steps=tuple(steps),
+        kept=0 if failure else len(kept),
+        failure=failure,
     )
+    edge.report(tried)
 
 
 def _timed_step(
@@ -232,22 +230,9 @@ def _lost_devices(world: MigWorld, uuid: str, image: VerifiedLayout) -> tuple[st
 
 def _refusal(gpu: MigGpu, users: DeviceUsers) -> MigRefusal | None:
     """Why a GPU cannot be tested; None if it can."""
-    held = _device_users(gpu.uuid, users)
-    if held:
-        names = ", ".join(map(str, held))
-        busy = Obstacle(
-            kind=ObstacleKind.BUSY,
-            gpu=gpu.uuid,
-            detail=f"the GPU is in use: {names}",
-            users=frozenset(held),
-        )
+    if held := gpu_users(users, gpu.uuid):
+        detail = f"the GPU is in use: {', '.join(map(str, sorted(held)))}"
+        busy = Obstacle(kind=ObstacleKind.BUSY, gpu=gpu.uuid, detail=detail, users=held)
         return MigRefusal(obstacles=(busy,))
     planned = plan([gpu], {gpu.uuid: EMPTY}, users, spare_busy=True)
     return planned if isinstance(planned, MigRefusal) else None
-
-
-def _device_users(uuid: str, users: DeviceUsers) -> list[DeviceUser]:
-    """Device users of the GPU and of its parts, sorted."""
-    return sorted(
-        {user for part, part_users in users.items() if part.gpu == uuid for user in part_users}
-    )

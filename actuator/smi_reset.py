@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Protocol
 
@@ -129,6 +128,14 @@ def _emptied(world: MigWorld, record: ChangeRecord) -> None:
 class GpuCalls(Protocol):
     """The session with the driver."""
 
+    @property
+    def root(self) -> Path:
+        """The host's root."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the machine is simulated."""
+
     def turn_to(self, bus_id: str) -> None:
         """The calls that follow are for this GPU."""
 
@@ -136,73 +143,70 @@ class GpuCalls(Protocol):
         """End the session, begin another, and turn to this GPU. Raises StepFailed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResetBySmi:
-    """One reset of GPUs by nvidia-smi, for new modes."""
+NewModes = Sequence[tuple[MigGpu, bool]]
+"""GPUs with the mode that each one is to have."""
 
-    modes: Sequence[tuple[MigGpu, bool]]
-    root: Path
-    """The host's."""
-    simulated: bool
-    calls: GpuCalls
 
-    def __call__(self, note: Callable[[], None]) -> None:
-        """Ask for the modes, and have the GPUs reset if nobody has one open.
+def reset_by_smi(calls: GpuCalls, modes: NewModes, note: Callable[[], None]) -> None:
+    """Ask for the modes, and have nvidia-smi reset the GPUs in one command if nobody has one open.
 
-        ``note`` is called once nothing but the reset is missing. There is no session with the
-        driver while nvidia-smi runs. It has the time that the worker has for a GPU: one that hangs
-        is left alone, and so is its GPU. Raises StepFailed where a mode does not hold afterwards;
-        it may wait then, and the way back of the change takes it back.
-        """
-        bus_ids = ",".join(gpu.bus_id for gpu, _ in self.modes)
-        folder = _driver_root(self.root)
-        if folder is None:
-            raise StepFailed(f"GPU {bus_ids}: no {PROGRAM} on the host that could reset it")
-        waiting: list[MigGpu] = []
-        try:
-            self._need_idle()
-            waiting.extend(gpu for gpu, on in self.modes if self._waits(gpu, on))
-            if waiting:
-                note()
-        except (OSError, Transient, StepFailed) as error:
-            passes = isinstance(error, StepFailed | MigChangeFailed) and error.passes
-            raise StepFailed(f"GPU {bus_ids}: {error}", passes=passes) from error
+    ``note`` is called once nothing but the reset is missing. There is no session with the driver
+    while nvidia-smi runs. It has the time that the worker has for a GPU: one that hangs is left
+    alone, and so is its GPU. Raises StepFailed where a mode does not hold afterwards; it may wait
+    then, and the way back of the change takes it back.
+    """
+    bus_ids = ",".join(gpu.bus_id for gpu, _ in modes)
+    folder = _driver_root(calls.root)
+    if folder is None:
+        raise StepFailed(f"GPU {bus_ids}: no {PROGRAM} on the host that could reset it")
+    waiting: list[MigGpu] = []
+    try:
+        _need_idle(calls, modes)
+        waiting.extend(gpu for gpu, on in modes if _waits(calls, gpu, on))
         if waiting:
-            close_session()
-            answer = smi_answer(folder, ("--gpu-reset", "-i", bus_ids), simulated=self.simulated)
-            log.info("MIG reset by nvidia-smi", extra={"bus_id": bus_ids, "answer": answer})
-            self._look(answer)
+            note()
+    except (OSError, Transient, StepFailed) as error:
+        passes = isinstance(error, StepFailed | MigChangeFailed) and error.passes
+        raise StepFailed(f"GPU {bus_ids}: {error}", passes=passes) from error
+    if waiting:
+        close_session()
+        answer = smi_answer(folder, ("--gpu-reset", "-i", bus_ids), simulated=calls.simulated)
+        log.info("MIG reset by nvidia-smi", extra={"bus_id": bus_ids, "answer": answer})
+        _need_modes(calls, modes, answer)
 
-    def _need_idle(self) -> None:
-        for gpu, _ in self.modes:
-            self.calls.turn_to(gpu.bus_id)
-            if is_held(gpu, self.root, simulated=self.simulated):
-                held = gpu_holders(gpu, self.root, simulated=self.simulated)
-                why = f"nvidia-smi resets the GPU once no program has it open; {held}"
-                raise StepFailed(why, passes=True)
 
-    def _waits(self, gpu: MigGpu, on: bool) -> bool:
-        """Ask for the mode; whether it waits: the driver may reset the GPU after all."""
-        self.calls.turn_to(gpu.bus_id)
-        if not set_mig_mode(gpu, on=on, may_wait=True):
-            return True
-        read_back(gpu, self.calls.reopen)
-        return False
+def _need_idle(calls: GpuCalls, modes: NewModes) -> None:
+    for gpu, _ in modes:
+        calls.turn_to(gpu.bus_id)
+        if is_held(gpu, calls.root, simulated=calls.simulated):
+            held = gpu_holders(gpu, calls.root, simulated=calls.simulated)
+            why = f"nvidia-smi resets the GPU once no program has it open; {held}"
+            raise StepFailed(why, passes=True)
 
-    def _look(self, answer: str) -> None:
-        """Raises StepFailed where a GPU does not have its mode."""
-        failures = []
-        for gpu, on in self.modes:
-            try:
-                back = read_back(gpu, self.calls.reopen)
-            except StepFailed as error:
-                failures.append(f"{error}; {answer}")
-                continue
-            if back.mode is None or back.mode.current != on:
-                hidden = gpu_holders(back, self.root, simulated=self.simulated)
-                failures.append(f"GPU {gpu.bus_id}: {answer}" + f"; {hidden}" * (" use" in answer))
-        if failures:
-            raise StepFailed(failures[0])
+
+def _waits(calls: GpuCalls, gpu: MigGpu, on: bool) -> bool:
+    """Ask for the mode; whether it waits: the driver may reset the GPU after all."""
+    calls.turn_to(gpu.bus_id)
+    if not set_mig_mode(gpu, on=on, may_wait=True):
+        return True
+    read_back(gpu, calls.reopen)
+    return False
+
+
+def _need_modes(calls: GpuCalls, modes: NewModes, answer: str) -> None:
+    """Raise StepFailed where a GPU does not have its mode. ``answer``: that of nvidia-smi."""
+    failures = []
+    for gpu, on in modes:
+        try:
+            back = read_back(gpu, calls.reopen)
+        except StepFailed as error:
+            failures.append(f"{error}; {answer}")
+            continue
+        if back.mode is None or back.mode.current != on:
+            hidden = gpu_holders(back, calls.root, simulated=calls.simulated)
+            failures.append(f"GPU {gpu.bus_id}: {answer}" + f"; {hidden}" * (" use" in answer))
+    if failures:
+        raise StepFailed(failures[0])
 
 
 def _driver_root(root: Path) -> Path | None:

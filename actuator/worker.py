@@ -171,10 +171,7 @@ def try_layouts(
         return stop_requested or time.monotonic() > deadline
 
     edge = SelftestEdge(report, is_over, time.monotonic)
-    with (
-        _journal(order) as journal,
-        NvmlWorld(order.start, by_part(order.users)) as world,
-    ):
+    with _journal(order) as journal, NvmlWorld(order.start, by_part(order.users)) as world:
         result = selftest(world, journal, request.gpu, edge)
         if not result.has_begun:
             return result
@@ -198,11 +195,7 @@ def _without_request(
     restored = restore_layouts(world, journal)
     if ended is not None:
         return msgspec.structs.replace(ended, restored=restored)
-    missing = [
-        f"GPU {restored_gpu.gpu}: {restored_gpu.why_not}"
-        for restored_gpu in restored
-        if restored_gpu.why_not
-    ]
+    missing = [f"GPU {lost.gpu}: {lost.why_not}" for lost in restored if lost.why_not]
     some_restored = len(missing) < len(restored)
     return ChangeResult(
         outcome=Outcome.APPLIED if some_restored else Outcome.UNCHANGED,
@@ -233,12 +226,8 @@ class MessageWriter(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send a log line, if that does not make the change wait."""
         facts = {name: _short(value) for name, value in extra_facts(record).items()}
-        line = Logged(
-            logger=record.name,
-            level=record.levelno,
-            message=_short(record.getMessage()),
-            facts=facts,
-        )
+        message, level = _short(record.getMessage()), record.levelno
+        line = Logged(logger=record.name, level=level, message=message, facts=facts)
         _, writable, _ = select.select([], [self._descriptor], [], 0)
         if writable:
             self.send(line)

@@ -24,7 +24,7 @@ from base.errors import BadInput, GpuscapeError, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch
 from discovery.reader.protocol import Start
 from mig.gpu_layout import GpuLayout
-from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, users_by_part
 
 MOST_MESSAGE_BYTES: Final = 1 << 20
 """Size of a line at most; a refusal that names device users on sixteen GPUs has 20 KiB."""
@@ -138,8 +138,10 @@ def raised(message: Failed) -> GpuscapeError:
 
 def by_part(pods: Iterable[PodOnGpu]) -> DeviceUsers:
     """Device users by the part of a GPU that they use, for the planner."""
-    users_by_part: dict[MigPart, set[DeviceUser]] = {}
-    for pod in pods:
-        part = MigPart(pod.gpu, pod.instance, pod.compute)
-        users_by_part.setdefault(part, set()).add(DeviceUser(UserKind(pod.kind), pod.name))
-    return {part: frozenset(part_users) for part, part_users in users_by_part.items()}
+    return users_by_part(
+        (
+            MigPart(pod.gpu, pod.instance, pod.compute),
+            [DeviceUser(UserKind(pod.kind), pod.name)],
+        )
+        for pod in pods
+    )

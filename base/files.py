@@ -47,6 +47,16 @@ def cannot_write(target: Path | str, error: OSError) -> str:
     return f"cannot write {target}: {reason}" + (f": {mend}" if mend else "")
 
 
+def why_not_private(folder: int) -> str:
+    """Why an open folder is not this user's alone; empty where it is. Raises OSError."""
+    # of the open folder: another one may be in the path's place by now
+    status = os.fstat(folder)
+    if status.st_uid != os.geteuid():
+        return f"it belongs to another user, {status.st_uid}"
+    others_write = stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+    return "others may write to it; run chmod go-w on it" if others_write else ""
+
+
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
     """Replace a file in one step: a reader gets the old or the new content, and all of it.
 

@@ -172,6 +172,11 @@ class UnreadMigGpu:
     mode: Mode | None = None
     """None here: not read, or the GPU has no MIG."""
 
+    @property
+    def why(self) -> str:
+        """The first thing that is missing, and why, in words."""
+        return f"{self.gaps[0].source}: {self.gaps[0].detail}"
+
 
 MigReading = MigGpu | UnreadMigGpu
 """MIG state of a GPU, read in full or not."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from mig.compute_places import ComputePlace, chosen_places, compute_places
-from mig.gpu_layout import DesiredInstance, GpuLayout
+from mig.gpu_layout import GpuLayout
 from mig.gpu_ways import KeptInstance, Way
 from mig.placement import Grid
 from mig.steps import (
@@ -97,44 +97,50 @@ def gpu_plan(
     switches = mode is not None and mode.current != desired.mig
     # with the mode that holds, the step ends the wait for another one
     cancels = mode is not None and not switches and mode.pending != desired.mig
-    instances = (
-        *_remaining(gpu, way.kept, users),
-        *(_present(gpu, gone, InstanceAction.DESTROY, users) for gone in way.destroyed),
-        *_created(grid, way),
-    )
     return GpuPlan(
         gpu=gpu,
         kept=way.kept,
         destroyed=way.destroyed,
-        instances=tuple(
-            sorted(
-                instances, key=lambda change: (change.start, change.action is InstanceAction.CREATE)
-            )
-        ),
+        instances=_instance_changes(gpu, grid, way, users),
         disturbed=way.disturbed,
         after=desired if assumed else GpuLayout(mig=desired.mig, instances=way.after),
         assumed=assumed,
         steps=(
             *(set_mode if cancels else ()),
-            *_compute_destroys(gpu, way.kept),
-            *_destroys(gpu, way.destroyed),
+            *_destroys(gpu, way),
             *(set_mode if switches else ()),
-            *_completions(gpu, grid, way.kept),
-            *_creates(gpu, grid, way.created),
+            *_creates(gpu, grid, way),
         ),
     )
 
 
-def _remaining(
-    gpu: MigGpu, kept: Iterable[KeptInstance], users: DeviceUsers
-) -> Iterator[InstanceChange]:
-    for stays in kept:
-        yield replace(
+def _instance_changes(
+    gpu: MigGpu, grid: Grid, way: Way, users: DeviceUsers
+) -> tuple[InstanceChange, ...]:
+    """The instances by start; at the same start a destroyed one comes before a created one."""
+    kept = (
+        replace(
             _present(gpu, stays.instance, InstanceAction.KEEP, users),
             compute=stays.desired.compute,
             added=stays.missing,
             removed=_slices(stays.destroyed),
         )
+        for stays in way.kept
+    )
+    destroyed = (_present(gpu, gone, InstanceAction.DESTROY, users) for gone in way.destroyed)
+    created = (
+        InstanceChange(
+            action=InstanceAction.CREATE,
+            id=None,
+            profile=instance.profile,
+            start=instance.start,
+            size=grid.size(instance),
+            compute=instance.compute,
+        )
+        for instance in way.created
+    )
+    # sorting is stable
+    return tuple(sorted((*kept, *destroyed, *created), key=lambda change: change.start))
 
 
 def _present(
@@ -151,30 +157,15 @@ def _present(
     )
 
 
-def _created(grid: Grid, way: Way) -> Iterator[InstanceChange]:
-    for instance in way.created:
-        yield InstanceChange(
-            action=InstanceAction.CREATE,
-            id=None,
-            profile=instance.profile,
-            start=instance.start,
-            size=grid.size(instance),
-            compute=instance.compute,
-        )
-
-
 def _slices(compute: Iterable[CurrentCompute]) -> tuple[int, ...]:
     return tuple(sorted((part.slices for part in compute), reverse=True))
 
 
-def _compute_destroys(gpu: MigGpu, kept: Sequence[KeptInstance]) -> Iterator[MigStep]:
-    for stays in kept:
+def _destroys(gpu: MigGpu, way: Way) -> Iterator[MigStep]:
+    for stays in way.kept:
         for compute in stays.destroyed:
             yield DestroyCompute(gpu=gpu.uuid, instance=stays.instance.id, compute=compute.id)
-
-
-def _destroys(gpu: MigGpu, instances: Sequence[CurrentInstance]) -> Iterator[MigStep]:
-    for instance in instances:
+    for instance in way.destroyed:
         # nvmlGpuInstanceDestroy gives NVML_ERROR_IN_USE while there are compute instances (nvml.h)
         for compute in instance.compute:
             yield DestroyCompute(gpu=gpu.uuid, instance=instance.id, compute=compute.id)
@@ -183,15 +174,15 @@ def _destroys(gpu: MigGpu, instances: Sequence[CurrentInstance]) -> Iterator[Mig
         )
 
 
-def _completions(gpu: MigGpu, grid: Grid, kept: Sequence[KeptInstance]) -> Iterator[MigStep]:
-    for stays in kept:
+def _creates(gpu: MigGpu, grid: Grid, way: Way) -> Iterator[MigStep]:
+    """Steps that complete kept instances, then those that create instances.
+
+    The largest comes first: drivers that choose the places need that.
+    """
+    for stays in way.kept:
         profile, start = grid.profile_of(stays.desired), stays.instance.start
         yield from _compute_creates(gpu, profile, start, stays.missing, stays.compute)
-
-
-def _creates(gpu: MigGpu, grid: Grid, created: Iterable[DesiredInstance]) -> Iterator[MigStep]:
-    """Steps that create instances, the largest first: drivers that choose the places need that."""
-    for instance in sorted(created, key=lambda instance: (-grid.size(instance), instance.start)):
+    for instance in sorted(way.created, key=lambda new: (-grid.size(new), new.start)):
         profile, start = grid.profile_of(instance), instance.start
         yield CreateInstance(gpu=gpu.uuid, profile=profile.name, start=start, size=profile.size)
         yield from _compute_creates(gpu, profile, start, instance.compute)

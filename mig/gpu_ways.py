@@ -17,7 +17,7 @@ from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
 from mig.compute_places import compute_places, keepable, missing_sizes
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.placement import Grid, mask
-from mig.users.device_users import DeviceUser, DeviceUsers, compute_users, instance_users
+from mig.users.device_users import DeviceUser, DeviceUsers, compute_users, gpu_users, instance_users
 
 Users = frozenset[DeviceUser]
 Tie = tuple[
@@ -97,9 +97,8 @@ def gpu_ways(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> tuple[Way, 
     grid, used = Grid(gpu.profiles), _used(gpu, users)
     if gpu.mode is not None and gpu.mode.current != desired.mig:
         # a change of mode takes the whole GPU, from device users without an instance as well
-        everybody = Users().union(*(whose for part, whose in users.items() if part.gpu == gpu.uuid))
         way = _way(grid, gpu, used, (), desired.instances)
-        return () if way is None else (replace(way, disturbed=everybody),)
+        return () if way is None else (replace(way, disturbed=gpu_users(users, gpu.uuid)),)
     ways = [
         way
         for kept, missing in _kept_sets(grid, gpu, desired)

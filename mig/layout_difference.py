@@ -44,17 +44,8 @@ def layout_differences(
         _difference(uuid, layout, gpus_by_uuid.get(uuid), modes_only=modes_only)
         for uuid, layout in desired.items()
     ]
-    differing = [difference for difference in differences if difference.reasons]
-    return tuple(
-        sorted(
-            differing,
-            key=lambda difference: (
-                difference.index is None,
-                difference.index or 0,
-                difference.uuid,
-            ),
-        )
-    )
+    differing = (difference for difference in differences if difference.reasons)
+    return tuple(sorted(differing, key=lambda gpu: (gpu.index is None, gpu.index or 0, gpu.uuid)))
 
 
 def _difference(

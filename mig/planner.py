@@ -172,7 +172,7 @@ def plan(
     ]
     targets = [gpu for gpu in gpus if gpu.uuid in desired]
     obstacles = [
-        *_unknown(gpus, desired),
+        *map(_unknown, sorted(desired.keys() - {gpu.uuid for gpu in gpus})),
         *(obstacle for gpu in targets for obstacle in _obstacles(gpu, desired[gpu.uuid], modes)),
     ]
     after = [(gpu, desired.get(gpu.uuid) or current_layout(gpu)) for gpu in gpus]
@@ -186,13 +186,10 @@ def plan(
         gpu_plan(gpu, desired[gpu.uuid], way, users, assumed=gpu.uuid in assumed)
         for gpu, way in zip(targets, ways, strict=True)
     )
-    unplaced = tuple(_no_places(part.gpu) for part in plans if _needs_places(part))
-    if unplaced:
+    if unplaced := tuple(_no_places(part.gpu) for part in plans if _needs_places(part)):
         return MigRefusal(obstacles=unplaced)
-    if spare_busy:
-        busy = tuple(_busy(part) for part in plans if part.disturbed)
-        if busy:
-            return MigRefusal(obstacles=busy)
+    if spare_busy and (busy := tuple(_busy(part) for part in plans if part.disturbed)):
+        return MigRefusal(obstacles=busy)
     return MigPlan(
         gpus=plans,
         allocatable=None if strategy is None else allocatable(after, strategy),
@@ -213,11 +210,9 @@ def _is_assumed(gpu: MigGpu, desired: GpuLayout) -> bool:
     )
 
 
-def _unknown(gpus: Sequence[MigGpu], desired: Mapping[str, GpuLayout]) -> Iterator[Obstacle]:
-    for uuid in sorted(desired.keys() - {gpu.uuid for gpu in gpus}):
-        yield Obstacle(
-            kind=ObstacleKind.UNKNOWN_GPU, gpu=uuid, detail="the driver lists no such GPU"
-        )
+def _unknown(uuid: str) -> Obstacle:
+    detail = "the driver lists no such GPU"
+    return Obstacle(kind=ObstacleKind.UNKNOWN_GPU, gpu=uuid, detail=detail)
 
 
 def _obstacles(gpu: MigGpu, desired: GpuLayout, modes: ModePermission) -> Iterator[Obstacle]:
@@ -227,8 +222,7 @@ def _obstacles(gpu: MigGpu, desired: GpuLayout, modes: ModePermission) -> Iterat
             yield Obstacle(kind=ObstacleKind.NO_MIG, gpu=gpu.uuid, detail=f"{gpu.model} has no MIG")
         return
     # first, so that nobody resets a GPU for a layout that no reset makes possible
-    infeasible = _infeasible(gpu, desired)
-    if infeasible is not None:
+    if (infeasible := _infeasible(gpu, desired)) is not None:
         yield infeasible
         return
     yield from _mode_obstacles(gpu, gpu.mode, desired, modes)

@@ -46,7 +46,6 @@ REQUEST_SECONDS: Final = 5.0
 """Time for a whole request, from the connection on."""
 MOST_CLIENTS: Final = 8
 """Clients with incomplete requests at most; for one more, the oldest is refused."""
-_TOO_LONG: Final = f"longer than {MOST_REQUEST_BYTES} bytes"
 _CHUNK_BYTES: Final = 1 << 16
 _ACCEPTED_AT_ONCE: Final = 32
 CHECK_SECONDS: Final = 5.0
@@ -185,9 +184,8 @@ class ActuatorServer:
                 self._refuse(client, ActuatorRefusal.PEER, f"user {client.peer.uid} may not ask")
                 continue
             if len(self._clients) >= MOST_CLIENTS:
-                self._refuse(
-                    next(iter(self._clients)), ActuatorRefusal.CROWDED, "others came in between"
-                )
+                oldest = next(iter(self._clients))
+                self._refuse(oldest, ActuatorRefusal.CROWDED, "others came in between")
             self._clients[client] = None
             self._ready.register(client, selectors.EVENT_READ)
             self._read(client)
@@ -202,22 +200,18 @@ class ActuatorServer:
         except OSError:
             data = b""
         client.received += data
-        if b"\n" in data:
-            self._take(client)
-        elif len(client.received) >= MOST_REQUEST_BYTES:
-            self._refuse(client, ActuatorRefusal.TOO_LARGE, _TOO_LONG)
-        elif not data:
-            self._refuse(
-                client, ActuatorRefusal.MALFORMED, "the connection ended before the line did"
-            )
+        has_ended = b"\n" in data or not data
+        if has_ended or len(client.received) >= MOST_REQUEST_BYTES:
+            self._take(client, *bytes(client.received).partition(b"\n"))
 
-    def _take(self, client: _Client) -> None:
-        """Handle the request of a client whose line is complete."""
-        line, _, rest = bytes(client.received).partition(b"\n")
+    def _take(self, client: _Client, line: bytes, end: bytes, rest: bytes) -> None:
+        """Handle what a client has sent: a line with its end, and nothing behind it."""
         if len(line) >= MOST_REQUEST_BYTES:
-            return self._refuse(client, ActuatorRefusal.TOO_LARGE, _TOO_LONG)
-        if rest:
-            return self._refuse(client, ActuatorRefusal.MALFORMED, "more than one line")
+            why = f"longer than {MOST_REQUEST_BYTES} bytes"
+            return self._refuse(client, ActuatorRefusal.TOO_LARGE, why)
+        if rest or not end:
+            why = "more than one line" if rest else "the connection ended before the line did"
+            return self._refuse(client, ActuatorRefusal.MALFORMED, why)
         try:
             request = decode_request(line)
         except OtherVersion as error:
@@ -230,10 +224,8 @@ class ActuatorServer:
         if isinstance(request, UseRequest):
             return client.answer(self._users(client.peer.pid))
         verb = "apply" if isinstance(request, ApplyRequest) else "restore"
-        log.info(
-            "MIG request taken",
-            extra={"verb": verb, "change": request.change, "pid": client.peer.pid},
-        )
+        facts = {"verb": verb, "change": request.change, "pid": client.peer.pid}
+        log.info("MIG request taken", extra=facts)
         return self._transactions.ask(request, client.answer)
 
     def _expire(self, now: float) -> None:
@@ -245,10 +237,8 @@ class ActuatorServer:
         peer = client.peer
         more = self._pace.take((refusal, peer.uid), time.monotonic())
         if more is not None:
-            log.warning(
-                "MIG request refused",
-                extra={"uid": peer.uid, "pid": peer.pid, "why": reason[:MOST_TEXT], "more": more},
-            )
+            facts = {"uid": peer.uid, "pid": peer.pid, "why": reason[:MOST_TEXT], "more": more}
+            log.warning("MIG request refused", extra=facts)
         client.answer(RefusalAnswer(refusal=refusal, reason=reason[:MOST_TEXT]))
 
     def _drop(self, client: _Client) -> None:

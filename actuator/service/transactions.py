@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -84,10 +83,11 @@ class Transactions:
         self._run = run
         self._journal = journal
         self._wake = wake
-        self._running: str | None = None
+        self.running: str | None = None
+        """Id of the change that is being carried out; None if there is none."""
         self._reply: Reply = _ignore_answer
         self._ended: tuple[ActuatorTask, ChangeResult | Exception] | None = None
-        self._lock = threading.Lock()
+        """Written by the one change's thread at its end, before it wakes the other thread."""
         self._stopping = False
         self._clock = clock
         self._sentinel = sentinel
@@ -96,11 +96,6 @@ class Transactions:
         )
         self._due: float | None = None
 
-    @property
-    def running(self) -> str | None:
-        """Id of the change that is being carried out; None if there is none."""
-        return self._running
-
     def stop(self) -> None:
         """Begin no further change."""
         self._stopping = True
@@ -108,7 +103,7 @@ class Transactions:
     @property
     def due(self) -> float:
         """Time of the clock at which :meth:`tick` tries again; infinite if it has nothing to do."""
-        return math.inf if self._due is None or self._running is not None else self._due
+        return math.inf if self._due is None or self.running is not None else self._due
 
     def tick(self) -> None:
         """Try again, once it is due, to resume what came too early at the start."""
@@ -139,9 +134,9 @@ class Transactions:
         try:
             content = self._content()
         except (JournalUnusable, JournalBusy) as error:
-            return StateAnswer(running=self._running, problem=str(error)[:MOST_TEXT])
+            return StateAnswer(running=self.running, problem=str(error)[:MOST_TEXT])
         return StateAnswer(
-            running=self._running,
+            running=self.running,
             open=self._known(_first_unended(content)),
             last=self._known(_last_ended(content)),
             named=None if change is None else self._known(content.of(change)),
@@ -170,36 +165,35 @@ class Transactions:
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:
         """Take a request: ``reply`` gets the answer now, or from :meth:`finish`."""
+        answer = self._answer_at_once(request)
+        if answer is None:
+            self._begin(request.change, request, reply)
+        else:
+            reply(answer)
+
+    def _answer_at_once(self, request: ApplyRequest | RestoreRequest) -> ActuatorAnswer | None:
+        """The answer to a request for which nothing is to be done; None if there is something."""
         try:
             content = self._content()
         except JournalUnusable as error:
-            return reply(_refused(ActuatorRefusal.JOURNAL, str(error)))
+            return _refused(ActuatorRefusal.JOURNAL, str(error))
         before = self._answered_before(request, content)
         if before is not None:
-            return reply(before)
+            return before
         if self._stopping:
-            return reply(_refused(ActuatorRefusal.STOPPING, "the actuator ends; ask the next one"))
-        if self._running is not None:
-            return reply(
-                _refused(
-                    ActuatorRefusal.BUSY, f"change {self._running} is under way", self._running
-                )
-            )
-        in_the_way = _in_the_way(request, content)
-        if in_the_way is not None:
-            return reply(in_the_way)
-        self._begin(request.change, request, reply)
-        return None
+            return _refused(ActuatorRefusal.STOPPING, "the actuator ends; ask the next one")
+        if self.running is not None:
+            why = f"change {self.running} is under way"
+            return _refused(ActuatorRefusal.BUSY, why, self.running)
+        return _in_the_way(request, content)
 
     def finish(self) -> None:
         """Answer the change that has ended meanwhile, if one has."""
-        with self._lock:
-            ended, self._ended = self._ended, None
-        if ended is None:
+        if self._ended is None:
             return
-        task, result = ended
-        change, reply = self._running or "", self._reply
-        self._running, self._reply = None, _ignore_answer
+        (task, result), self._ended = self._ended, None
+        change, reply = self.running or "", self._reply
+        self.running, self._reply = None, _ignore_answer
         boot_seconds = 0.0
         answer: ActuatorAnswer
         if isinstance(result, ChangeResult):
@@ -248,11 +242,11 @@ class Transactions:
         return _answer(request.change, result_of(records, desired), again=True)
 
     def _begin(self, change: str, task: ActuatorTask, reply: Reply) -> None:
-        self._running, self._reply = change, reply
+        self.running, self._reply = change, reply
         try:
             threads.started(lambda: self._carry_out(task), "change")
         except threads.NoThread as error:
-            self._running, self._reply = None, _ignore_answer
+            self.running, self._reply = None, _ignore_answer
             reply(_refused(ActuatorRefusal.FAILED, str(error)))
 
     def _carry_out(self, task: ActuatorTask) -> None:
@@ -262,8 +256,7 @@ class Transactions:
             ended = self._run(task)
         except Exception as error:  # or nobody would ever be answered
             ended = error
-        with self._lock:
-            self._ended = task, ended
+        self._ended = task, ended
         self._wake()
 
     def _content(self) -> RecordedChanges:

@@ -47,7 +47,7 @@ def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLa
     matches: list[_Match] = []
     unmatched: list[MigConfigSpec] = []
     for spec in config.specs:
-        candidates = [gpu for gpu in gpus if _is_let_through(gpu, spec)]
+        candidates = [gpu for gpu in gpus if spec.lets_through(gpu)]
         if spec.filters and not candidates:
             unmatched.append(spec)
         else:
@@ -68,10 +68,6 @@ def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLa
                     f" {remedy}"
                 )
     return {uuid: layout for uuid, (layout, _) in desired.items()}
-
-
-def _is_let_through(gpu: MigGpu, spec: MigConfigSpec) -> bool:
-    return not spec.filters or any(device_filter.matches(gpu) for device_filter in spec.filters)
 
 
 def _matching(

@@ -56,12 +56,7 @@ def _spec(key: str, value: YamlValue) -> MigConfigSpec:
     return MigConfigSpec(
         devices=None if key.strip() == ALL else frozenset(_devices(key, value)),
         layout=_layout(value),
-        places=SpecPlaces(
-            filters=value.place,
-            devices=value.place,
-            layout=value.place,
-            profiles=profile_places(value) if value.is_mapping else {},
-        ),
+        places=SpecPlaces.all_at(value.place, profile_places(value)),
     )
 
 

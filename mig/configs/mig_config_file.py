@@ -69,6 +69,7 @@ def _spec(value: YamlValue) -> MigConfigSpec:
     enabled = _required(value, entries, "mig-enabled", "write true or false")
     filters = entries.get("device-filter", value)
     mig_devices = entries.get("mig-devices")
+    written = enabled if mig_devices is None else mig_devices
     return MigConfigSpec(
         layout=_layout(value, enabled.flag(), mig_devices),
         filters=tuple(_filters(filters)) if "device-filter" in entries else (),
@@ -76,24 +77,19 @@ def _spec(value: YamlValue) -> MigConfigSpec:
         places=SpecPlaces(
             filters=filters.place,
             devices=devices.place,
-            layout=enabled.place if mig_devices is None else mig_devices.place,
-            profiles=profile_places(mig_devices)
-            if mig_devices is not None and mig_devices.is_mapping
-            else {},
+            layout=written.place,
+            profiles=profile_places(written),
         ),
     )
 
 
 def _layout(spec: YamlValue, enabled: bool, mig_devices: YamlValue | None) -> GpuLayout:
     if not enabled:
-        if (
-            mig_devices is not None
-            and not mig_devices.is_null
-            and entries_of(mig_devices, "{}, or nothing")
-        ):
-            raise mig_devices.wrong(
-                "MIG devices with mig-enabled: false; remove them, or write true"
-            )
+        if mig_devices is None or mig_devices.is_null:
+            return MIG_OFF
+        if entries_of(mig_devices, "{}, or nothing"):
+            why = "MIG devices with mig-enabled: false; remove them, or write true"
+            raise mig_devices.wrong(why)
         return MIG_OFF
     if mig_devices is None:
         raise spec.wrong("mig-devices is missing: write {} for none")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from base.errors import BadInput
@@ -73,9 +74,9 @@ class SpecPlaces:
     """GPU instance profile to its place."""
 
     @classmethod
-    def all_at(cls, place: str) -> SpecPlaces:
+    def all_at(cls, place: str, profiles: Mapping[str, str] = MappingProxyType({})) -> SpecPlaces:
         """The places of a specification whose parts all have the same place."""
-        return cls(filters=place, devices=place, layout=place)
+        return cls(filters=place, devices=place, layout=place, profiles=profiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,10 @@ class MigConfigSpec:
     places: SpecPlaces = field(
         default_factory=lambda: SpecPlaces.all_at("this configuration"), compare=False, repr=False
     )
+
+    def lets_through(self, gpu: MigGpu) -> bool:
+        """Whether the filters let the GPU through."""
+        return not self.filters or any(device.matches(gpu) for device in self.filters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

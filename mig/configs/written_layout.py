@@ -60,7 +60,9 @@ def device_counts(value: YamlValue, *, placed: bool = False) -> GpuLayout:
 
 
 def profile_places(value: YamlValue) -> Mapping[str, str]:
-    """GPU instance profile to the place where :func:`device_counts` read it."""
+    """GPU instance profile to the place where :func:`device_counts` read it, if it read any."""
+    if not value.is_mapping:
+        return {}
     entries = entries_of(value, "lines of profile: count").items()
     return {device_name(text.partition(AT)[0]).instance: entry.place for text, entry in entries}
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,13 +53,22 @@ DeviceUsers = Mapping[MigPart, frozenset[DeviceUser]]
 """Part of a GPU to its device users. A part that is missing has none."""
 
 
+def users_by_part(pairs: Iterable[tuple[MigPart, Iterable[DeviceUser]]]) -> DeviceUsers:
+    """Device users by part; a part may come several times, and then has all of these users."""
+    users: defaultdict[MigPart, set[DeviceUser]] = defaultdict(set)
+    for part, more in pairs:
+        users[part].update(more)
+    return {part: frozenset(known) for part, known in users.items()}
+
+
 def all_users(*sources: DeviceUsers) -> DeviceUsers:
     """The union of several mappings of device users."""
-    merged: dict[MigPart, frozenset[DeviceUser]] = {}
-    for source in sources:
-        for part, users in source.items():
-            merged[part] = merged.get(part, frozenset()) | users
-    return merged
+    return users_by_part(pair for source in sources for pair in source.items())
+
+
+def gpu_users(users: DeviceUsers, gpu: str) -> frozenset[DeviceUser]:
+    """Device users of a GPU and of all its parts; ``gpu``: UUID."""
+    return _union(whose for part, whose in users.items() if part.gpu == gpu)
 
 
 def device_part(gpu: MigGpu, instance: CurrentInstance, compute: CurrentCompute) -> MigPart:
@@ -73,8 +83,8 @@ def device_part(gpu: MigGpu, instance: CurrentInstance, compute: CurrentCompute)
 
 def instance_users(users: DeviceUsers, gpu: str, instance: int) -> frozenset[DeviceUser]:
     """Device users of a GPU instance and of all its compute instances; ``gpu``: UUID."""
-    return frozenset[DeviceUser]().union(
-        *(whose for part, whose in users.items() if (part.gpu, part.instance) == (gpu, instance))
+    return _union(
+        whose for part, whose in users.items() if (part.gpu, part.instance) == (gpu, instance)
     )
 
 
@@ -87,14 +97,16 @@ def compute_users(
     all of them.
     """
     known = {compute.id for compute in instance.compute}
-    anywhere = frozenset[DeviceUser]().union(
-        *(
-            whose
-            for part, whose in users.items()
-            if (part.gpu, part.instance) == (gpu, instance.id) and part.compute not in known
-        )
+    anywhere = _union(
+        whose
+        for part, whose in users.items()
+        if (part.gpu, part.instance) == (gpu, instance.id) and part.compute not in known
     )
     return {
         number: users.get(MigPart(gpu, instance.id, number), frozenset()) | anywhere
         for number in known
     }
+
+
+def _union(sets: Iterable[frozenset[DeviceUser]]) -> frozenset[DeviceUser]:
+    return frozenset[DeviceUser]().union(*sets)

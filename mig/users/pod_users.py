@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from api.device_names import NamedBy, NamedInstance, NameKey, claimed_key, keys, plugin_key
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import KubeletDevices
-from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
+from mig.users.device_users import (
+    DeviceUser,
+    DeviceUsers,
+    MigPart,
+    UserKind,
+    device_part,
+    users_by_part,
+)
 
 Parts = tuple[MigPart, ...]
 
@@ -24,13 +31,11 @@ def pod_users(gpus: Collection[MigGpu], kubelet: KubeletDevices) -> DeviceUsers:
     runs on one of them. A device that is certainly not one of these GPUs is left out.
     """
     anywhere = tuple(part for gpu in gpus for part in _all_of(gpu))
-    users_by_part: dict[MigPart, set[DeviceUser]] = {}
-    for _, pods, parts in _devices(gpus, kubelet):
-        for part in anywhere if parts is None else parts:
-            users_by_part.setdefault(part, set()).update(
-                DeviceUser(UserKind.POD, pod) for pod in pods
-            )
-    return {part: frozenset(users) for part, users in users_by_part.items()}
+    return users_by_part(
+        (part, [DeviceUser(UserKind.POD, pod) for pod in pods])
+        for _, pods, parts in _devices(gpus, kubelet)
+        for part in (anywhere if parts is None else parts)
+    )
 
 
 def unplaced_devices(

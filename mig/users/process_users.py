@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from discovery.mig_state import MigGpu
 from discovery.sample import Process
-from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
+from mig.users.device_users import (
+    DeviceUser,
+    DeviceUsers,
+    MigPart,
+    UserKind,
+    device_part,
+    users_by_part,
+)
 
 if TYPE_CHECKING:
     from api.actuator.actuator_messages import GpuUser
@@ -26,16 +33,12 @@ def process_users(gpus: Iterable[MigGpu], name_of: Callable[[int], str]) -> Devi
     name by its pid, empty if it is not known. Hidden programs on different instances count as
     different programs.
     """
-    users_by_part: dict[MigPart, set[DeviceUser]] = {}
-    for gpu in gpus:
-        for process in gpu.processes:
-            user = DeviceUser(UserKind.PROCESS, _name(gpu, process, name_of))
-            parts = {_part(gpu, process)}
-            if process.gpu_instance_id is None:
-                parts |= {MigPart(gpu.uuid, instance.id) for instance in gpu.instances}
-            for part in parts:
-                users_by_part.setdefault(part, set()).add(user)
-    return {part: frozenset(users) for part, users in users_by_part.items()}
+    return users_by_part(
+        (part, [DeviceUser(UserKind.PROCESS, _name(gpu, process, name_of))])
+        for gpu in gpus
+        for process in gpu.processes
+        for part in _parts(gpu, process)
+    )
 
 
 def programs_of_nobody(
@@ -74,12 +77,24 @@ def openers_of_nobody(gpus: Iterable[MigGpu], openers: Iterable[GpuUser]) -> Dev
     the device plugin has GPUs open all the time, and which pods can be paused is not known here.
     """
     uuids = {gpu.minor: gpu.uuid for gpu in gpus if gpu.minor is not None}
-    users_by_part: dict[MigPart, set[DeviceUser]] = {}
-    for opener in openers:
-        if not opener.pod and opener.minor in uuids:
-            user = DeviceUser(UserKind.PROCESS, f"{opener.pid} {opener.name}".rstrip())
-            users_by_part.setdefault(MigPart(uuids[opener.minor], None), set()).add(user)
-    return {part: frozenset(users) for part, users in users_by_part.items()}
+    return users_by_part(
+        (MigPart(uuids[opener.minor], None), [program(opener.pid, opener.name)])
+        for opener in openers
+        if not opener.pod and opener.minor in uuids
+    )
+
+
+def program(pid: int, name: str) -> DeviceUser:
+    """A program as a device user; ``name`` may be empty."""
+    return DeviceUser(UserKind.PROCESS, f"{pid} {name}".rstrip())
+
+
+def _parts(gpu: MigGpu, process: Process) -> set[MigPart]:
+    """The parts of the GPU that a program may be on."""
+    parts = {_part(gpu, process)}
+    if process.gpu_instance_id is None:
+        parts |= {MigPart(gpu.uuid, instance.id) for instance in gpu.instances}
+    return parts
 
 
 def _part(gpu: MigGpu, process: Process) -> MigPart:
