@@ -70,34 +70,31 @@ def results(
     plan: Plan, tables: ScoreTables, order: ProductOrder = ProductOrder.FASTEST
 ) -> list[SchedulerResult]:
     """Results of the stock scheduler's two ways, of ours, and of one that knows the future."""
-    runs = {name: _runs(plan, choose) for name, choose in _schedulers(tables, order).items()}
-    samples = {name: _samples(plan, its_runs) for name, its_runs in runs.items()}
-    figures = {
-        name: [replay_summary(sample) for sample in scheduler_samples]
-        for name, scheduler_samples in samples.items()
+    schedulers: Mapping[str, Choose] = {
+        "spread": choosers.spread,
+        "pack": choosers.pack,
+        OURS: choosers.ranked(tables, order),
+        "foresight": choosers.foresee,
     }
+    runs = {name: _runs(plan, choose) for name, choose in schedulers.items()}
+    samples = {
+        name: _parts(placed[0]) if plan.lives is None else placed for name, placed in runs.items()
+    }
+    figures = {name: list(map(replay_summary, parts)) for name, parts in samples.items()}
     ours = figures.pop(OURS)
     comparisons = compared(ours, figures)
     advice = "a longer file is needed" if plan.lives is None else "raise --pods or --seeds"
     pods = [sample.pods for sample in ours]
-    warned = warnings(comparisons, samples=pods, advice=advice, lives=plan.lives)
-    of_all = tuple(warned)
+    warned = tuple(warnings(comparisons, samples=pods, advice=advice, lives=plan.lives))
     return [
         replace(
-            _result(plan, name, scheduler_samples, comparisons if name == OURS else (), of_all),
+            _result(plan, name, parts),
+            compared=comparisons if name == OURS else (),
             jobs=job_spread(runs[name]),
+            warnings=warned,
         )
-        for name, scheduler_samples in samples.items()
+        for name, parts in samples.items()
     ]
-
-
-def _schedulers(tables: ScoreTables, order: ProductOrder) -> Mapping[str, Choose]:
-    return {
-        "spread": choosers.spread,
-        "pack": choosers.pack,
-        OURS: choosers.ranked(tables, order),
-        "foresight": choosers.foreseeing(choosers.predicted),
-    }
 
 
 def _runs(plan: Plan, choose: Choose) -> list[Sequence[Placed]]:
@@ -108,10 +105,6 @@ def _runs(plan: Plan, choose: Choose) -> list[Sequence[Placed]]:
     ]
 
 
-def _samples(plan: Plan, runs: list[Sequence[Placed]]) -> list[Sequence[Placed]]:
-    return runs if plan.lives is not None else _parts(runs[0])
-
-
 def _parts(placed: Sequence[Placed]) -> list[Sequence[Placed]]:
     """Equal parts of a run, each of consecutive pods; fewer than PARTS for fewer pods."""
     count = min(PARTS, len(placed))
@@ -119,13 +112,7 @@ def _parts(placed: Sequence[Placed]) -> list[Sequence[Placed]]:
     return [placed[begin:end] for begin, end in pairwise(ends)]
 
 
-def _result(
-    plan: Plan,
-    scheduler: str,
-    samples: Sequence[Sequence[Placed]],
-    comparisons: tuple[FigureDifference, ...],
-    warned: tuple[str, ...],
-) -> SchedulerResult:
+def _result(plan: Plan, scheduler: str, samples: Sequence[Sequence[Placed]]) -> SchedulerResult:
     placed = sum(map(len, samples))
     sizes = sorted({pod.wish.gpus for sample in samples for pod in sample})
     return SchedulerResult(
@@ -137,8 +124,6 @@ def _result(
             for size in sizes
         },
         samples=len(samples),
-        compared=comparisons,
-        warnings=warned,
     )
 
 
