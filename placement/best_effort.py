@@ -108,20 +108,18 @@ class _Cuts:
         """The set handed out for GPUs named in this order: the first group with the most points, of
         the first of the best cuts that the policy meets."""
         groups: list[int] = []
-        free = union(tuple(order))
-        while free:
-            remaining = [place for place in order if free >> place & 1]
-            most_points = self._most(free)
-            groups.append(
-                next(
-                    group
-                    for group in self._in_turn(remaining)
-                    if self._value(group) + self._most(free & ~group) == most_points
-                )
-            )
-            free &= ~groups[-1]
+        while order:
+            groups.append(self._first_group(order))
+            order = [place for place in order if not groups[-1] >> place & 1]
         best = max(groups, key=self._value)
         return best if best.bit_count() == self._size else LOST
+
+    def _first_group(self, order: Sequence[int]) -> int:
+        """The first group, in turn, that is part of a best cut."""
+        free = union(order)
+        return max(
+            self._in_turn(order), key=lambda group: self._value(group) + self._most(free & ~group)
+        )
 
     def _in_turn(self, remaining: Sequence[int]) -> Iterator[int]:
         """Groups of the first GPU, as the policy tries them: the smaller one, if there is one yet,
@@ -137,10 +135,8 @@ class _Cuts:
         """Points of the best cut of these GPUs."""
         if not free:
             return 0
-        places = members(free)
-        return max(
-            self._value(group) + self._most(free & ~group) for group in self._in_turn(places)
-        )
+        group = self._first_group(members(free))
+        return self._value(group) + self._most(free & ~group)
 
     def _all(self, free: int, required: int) -> Iterator[tuple[int, int]]:
         """All pairs of a whole group, which has the required GPUs, and the smaller group."""
@@ -171,8 +167,10 @@ class _Cuts:
         if not mask:
             return _Best(0, Counter([0]))
         best, ways = -1, Counter[int]()
-        for group in self._groups_of_the_first(mask):
+        first = mask & -mask  # in each group, so that no cut is met twice
+        for partners in subsets(mask & ~first, self._size - 1):
             self._spend(1)
+            group = first | partners
             points = self._value(group)
             if limit is not None and points > limit:
                 continue
@@ -186,11 +184,6 @@ class _Cuts:
                 for ties, n in rest.ways.items():
                     ways[ties + (points == limit)] += n
         return _Best(best, ways)
-
-    def _groups_of_the_first(self, mask: int) -> Iterator[int]:
-        """Groups with the first GPU of the set, so that no cut is met twice."""
-        first = mask & -mask
-        return (first | partners for partners in subsets(mask & ~first, self._size - 1))
 
     def _points(self, group: int) -> int:
         """Points of all pairs within the group."""

@@ -80,7 +80,7 @@ class ScoreTables:
             turns.put(gen, table.compute_best_speeds)
             if table.is_quick and self.bytes < self._most_bytes // 2:
                 for gpus in range(table.n):
-                    turns.put(gen, partial(table.fill, [gpu_request(gpus + 1)]))
+                    turns.put(gen, partial(table.fill, gpu_request(gpus + 1)))
         return gen
 
     def find(self, gen: str) -> ScoreTable | None:

@@ -9,7 +9,6 @@ from api.gpu_request import Link
 from placement.masks import members
 from placement.shape import Shape
 from placement.speed import SetSpeeds
-from placement.workspace import Workspace
 
 FAR = 5
 """The PCIe level of what is across CPUs, and of no NIC at all."""
@@ -52,22 +51,15 @@ def worse(a: Grade, b: Grade) -> Grade:
     )
 
 
-class Grades:
-    """Grades of the sets of one shape; keeps what it computed in the workspace."""
-
-    def __init__(self, shape: Shape, speeds: SetSpeeds, workspace: Workspace | None = None) -> None:
-        self._shape = shape
-        self._speeds = speeds
-        self.grade = (workspace or Workspace()).cache(self._grade, entry_bytes=300)
-
-    def _grade(self, group: int) -> Grade:
-        shape, places = self._shape, members(group)
-        nodes = {shape.numa[place] for place in places}
-        level = min((max(nic[place] for place in places) for nic in shape.nics), default=FAR)
-        alone = len(places) == 1
-        return Grade(
-            speed=ALONE if alone else self._speeds.speed(group),
-            nvlink=self._speeds.is_linked(group),
-            numa=len(nodes) == 1 and (alone or -1 not in nodes),
-            nic=FAR - level,
-        )
+def grade(shape: Shape, speeds: SetSpeeds, group: int) -> Grade:
+    """The grade of a set of GPUs of a shape."""
+    places = members(group)
+    nodes = {shape.numa[place] for place in places}
+    level = min((max(nic[place] for place in places) for nic in shape.nics), default=FAR)
+    alone = len(places) == 1
+    return Grade(
+        speed=ALONE if alone else speeds.speed(group),
+        nvlink=speeds.is_linked(group),
+        numa=len(nodes) == 1 and (alone or -1 not in nodes),
+        nic=FAR - level,
+    )

@@ -20,13 +20,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 
 from api.gpu_request import ContainerRequest, GpuRequest
 from placement.best_effort import LOST, BestEffort, Odds
-from placement.grade import BEST, Grade, Grades, worse
+from placement.grade import BEST, Grade, grade, worse
 from placement.masks import subsets, union
 from placement.shape import Shape
+from placement.speed import SetSpeeds
 from placement.workspace import Workspace
 
 _MOST_NUMA_NODES = 8
@@ -67,25 +69,15 @@ class Policies:
 
 
 class AssignedSet(NamedTuple):
-    """A set of GPUs that a pod may get, with its grade."""
+    """A set of GPUs that a pod, or its first containers, may get, with its grade."""
 
-    taken: int
+    taken: int = LOST
     """All GPUs of its containers; LOST where it is refused."""
-    ended: int
-    """Part of ``taken`` that only ended containers had: the pod keeps these GPUs, and the kubelet
-    does not report them."""
-    grade: Grade
+    ended: int = 0
+    """Part of ``taken`` that only ended containers had: the next containers get these GPUs first,
+    the pod keeps the rest, and the kubelet does not report them."""
+    grade: Grade = BEST
     """The worst of its containers, by each quality."""
-
-
-class _Half(NamedTuple):
-    """A pod of which some containers are served."""
-
-    free: int
-    """Mask of the free GPUs."""
-    reusable: int
-    """Mask of the GPUs of containers that end before the next ones start."""
-    grade: Grade
 
 
 class _Numas(NamedTuple):
@@ -104,17 +96,17 @@ class KubeletModel:
         self,
         shape: Shape,
         policies: Policies,
-        grades: Grades,
+        speeds: SetSpeeds,
         workspace: Workspace | None = None,
     ) -> None:
         workspace = workspace or Workspace()
         self._policies = policies
-        self._grades = grades
         self._workspace = workspace
         self._plugin = BestEffort(shape, workspace)
         self._numas = _numas(shape)
+        self._grade = workspace.cache(partial(grade, shape, speeds), 300)
         self._near = workspace.cache(self._nears)
-        self._give = workspace.cache_by_size(self._gives, _odds_bytes)
+        self._give = workspace.cache(self._gives, _odds_bytes)
 
     def serve(self, free: int, wish: GpuRequest) -> Mapping[AssignedSet, Fraction]:
         """Outcomes of a request with odds that add up to 1. Empty where GPUs are too few."""
@@ -122,33 +114,31 @@ class KubeletModel:
             return {}
         by_pod = self._policies.scope is Scope.POD
         whole = self._near(free, 0, wish.gpus) if by_pod else None
-        halves = {_Half(free, 0, BEST): Fraction(1)}
+        assigned = {AssignedSet(): Fraction(1)}
         lost = Fraction()
         for step, counts in zip(wish.steps, wish.judged, strict=True):
-            after: dict[_Half, Fraction] = defaultdict(Fraction)
-            for half, odds in halves.items():
-                near = whole if by_pod else self._near(half.free, half.reusable, step.gpus)
-                shares = self._give(half.free, half.reusable, step.gpus, near)
+            after: dict[AssignedSet, Fraction] = defaultdict(Fraction)
+            for before, odds in assigned.items():
+                rest = free & ~before.taken
+                near = whole if by_pod else self._near(rest, before.ended, step.gpus)
+                shares = self._give(rest, before.ended, step.gpus, near)
                 self._workspace.spend(len(shares))
                 for group, share in shares.items():
                     if group == LOST:
                         lost += odds * share
                     else:
-                        after[self._then(half, step, group, counts)] += odds * share
-            halves = after
-        assigned: dict[AssignedSet, Fraction] = defaultdict(Fraction)
-        for half, odds in halves.items():
-            assigned[AssignedSet(free & ~half.free, half.reusable, half.grade)] += odds
-        if lost:
-            assigned[AssignedSet(LOST, 0, BEST)] = lost
-        return dict(assigned)
+                        after[self._then(before, step, group, counts)] += odds * share
+            assigned = after
+        return assigned | {AssignedSet(): lost} if lost else assigned
 
-    def _then(self, half: _Half, step: ContainerRequest, group: int, counts: bool) -> _Half:
-        """State of the pod after its next container got these GPUs."""
-        return _Half(
-            free=half.free & ~group,
-            reusable=half.reusable | group if step.ends else half.reusable & ~group,
-            grade=worse(half.grade, self._grades.grade(group)) if counts else half.grade,
+    def _then(
+        self, before: AssignedSet, step: ContainerRequest, group: int, counts: bool
+    ) -> AssignedSet:
+        """What the pod has after its next container got these GPUs."""
+        return AssignedSet(
+            taken=before.taken | group,
+            ended=before.ended | group if step.ends else before.ended & ~group,
+            grade=worse(before.grade, self._grade(group)) if counts else before.grade,
         )
 
     def _gives(self, free: int, reusable: int, size: int, near: int | None) -> Odds:
@@ -206,7 +196,7 @@ def _numas(shape: Shape) -> tuple[_Numas, ...]:
     None where there are more than the kubelet takes: it does not start then with any policy.
     """
     gpus = {
-        node: union(tuple(place for place, numa_node in enumerate(shape.numa) if numa_node == node))
+        node: union(place for place, numa_node in enumerate(shape.numa) if numa_node == node)
         for node in set(shape.numa)
         if node >= 0
     }

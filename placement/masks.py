@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 
 def members(mask: int) -> tuple[int, ...]:
@@ -12,7 +12,7 @@ def members(mask: int) -> tuple[int, ...]:
     return tuple(place for place in range(mask.bit_length()) if mask >> place & 1)
 
 
-def union(places: tuple[int, ...]) -> int:
+def union(places: Iterable[int]) -> int:
     """The set of these places."""
     mask = 0
     for place in places:

@@ -124,10 +124,7 @@ def _rings(links: Links, spend: Spend) -> Iterator[list[Pair]]:
 
 def _is_joined(links: Links) -> bool:
     """Whether links lead from each GPU of the set to each other."""
-    seen, ahead = {0}, [0]
-    while ahead:
-        row = links[ahead.pop()]
-        new = [gpu for gpu, count in enumerate(row) if count and gpu not in seen]
-        seen.update(new)
-        ahead += new
+    seen = {0}
+    for _ in links:
+        seen |= {gpu for reached in seen for gpu, count in enumerate(links[reached]) if count}
     return len(seen) == len(links)

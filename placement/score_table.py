@@ -7,15 +7,14 @@ import logging
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 
-from api.gpu_request import GpuRequest, gpu_request
+from api.gpu_request import GpuRequest
 from placement.best_effort import LOST, Odds
-from placement.grade import Grades
 from placement.kubelet_model import KubeletModel, Policies
 from placement.masks import members, union
 from placement.shape import Shape
@@ -104,14 +103,13 @@ class ScoreTable:
         self._shape = shape
         self._workspace = workspace = Workspace()
         self._speeds = SetSpeeds(shape, workspace)
-        grades = Grades(shape, self._speeds, workspace)
-        self._kubelet = KubeletModel(shape, policies or Policies(), grades, workspace)
+        self._kubelet = KubeletModel(shape, policies or Policies(), self._speeds, workspace)
         self._later = later
         self._outcomes: dict[tuple[int, GpuRequest], PlacementOutcome] = {}
         self._outcome_bytes = 0
         self._given_up = 0
         self._most_steps = _MOST_STEPS if self.is_quick else _MOST_STEPS_OF_MANY
-        self._shared = workspace.cache(_itself)
+        self._shared = workspace.cache(lambda odds: odds)
         """Odds, which are the same in many outcomes: each is kept in memory once."""
         self._due: set[tuple[int, GpuRequest]] = set()
         self._lock = threading.Lock()
@@ -142,16 +140,10 @@ class ScoreTable:
         """Whether an outcome of this wish may be worked out within a request."""
         return self.is_quick and len(wish.steps) <= _QUICK_STEPS
 
-    def fill(self, wishes: Iterable[GpuRequest] | None = None) -> None:
-        """Work out all free sets for these, else for one container with nothing but GPUs."""
-        for request in wishes or [gpu_request(gpus + 1) for gpus in range(self.n)]:
-            for free in range(1 << self.n):
-                self.outcome(free, request)
-
-    def outcomes(self) -> Mapping[tuple[int, GpuRequest], PlacementOutcome]:
-        """All outcomes computed so far, by free GPUs and wish."""
-        with self._lock:
-            return dict(self._outcomes)
+    def fill(self, wish: GpuRequest) -> None:
+        """Work out the outcome of the wish on every set of free GPUs."""
+        for free in range(1 << self.n):
+            self.outcome(free, wish)
 
     def outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
         """The outcome of the wish on these free GPUs, however long it takes to compute."""
@@ -310,10 +302,6 @@ class ScoreTable:
             linked=float(linked),
             nic=float(nic),
         )
-
-
-def _itself(odds: Fraction) -> Fraction:
-    return odds
 
 
 def _bytes(outcome: PlacementOutcome) -> int:

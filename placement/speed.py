@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from math import comb
-
 from placement import rings
 from placement.masks import members, pairs, subsets, union
 from placement.shape import Shape
@@ -41,37 +39,29 @@ class SetSpeeds:
             lambda i, j: links[places[i]][places[j]] > 0, len(places), self._workspace.spend
         )
 
-    def are_alike(self, size: int) -> bool:
-        """Whether no set of a size is faster than another."""
+    def fastest(self, size: int) -> tuple[int, ...]:
+        """All sets of a size that are as fast as any of the shape; none where all are alike."""
         gbps, everything = self._shape.gbps, (1 << self._shape.n) - 1
         if self._shape.switched and len({gbps[i][j] for i, j in pairs(everything)}) == 1:
-            return True
-        return len(self.fastest(size)) == comb(self._shape.n, size)
-
-    def fastest(self, size: int) -> tuple[int, ...]:
-        """All sets of a size that are as fast as any of the shape."""
-        groups = tuple(subsets((1 << self._shape.n) - 1, size))
+            return ()  # without trying all
+        groups = tuple(subsets(everything, size))
         best = max(map(self.speed, groups), default=0)
-        return tuple(group for group in groups if self.speed(group) == best)
+        fastest = tuple(group for group in groups if self.speed(group) == best)
+        return () if len(fastest) == len(groups) else fastest
 
     def ideal(self, size: int) -> int:
         """The best ``speed`` of a set of a size; 0 where the shape has none, and for one GPU."""
-        if not 1 < size <= self._shape.n:
-            return 0
-        if size not in self._ideals:
-            self._ideals[size] = self._ideal(size)
-        return self._ideals[size]
+        if self.known_ideal(size) is None:
+            gbps, places = self._shape.gbps, range(self._shape.n)
+            sets = subsets((1 << self._shape.n) - 1, size)
+            if self._shape.switched:  # the set of the GPUs that have most links, without trying all
+                sets = iter([union(sorted(places, key=lambda place: -max(gbps[place]))[:size])])
+            self._ideals[size] = max(map(self.speed, sets))
+        return self._ideals.get(size, 0)
 
     def known_ideal(self, size: int) -> int | None:
         """The best ``speed`` of a set of a size, if it was computed already; else None."""
-        return self._ideals.get(size, 0 if not 1 < size <= self._shape.n else None)
-
-    def _ideal(self, size: int) -> int:
-        shape = self._shape
-        if shape.switched:  # the set of the GPUs that have most links, without trying all
-            best_linked = sorted(range(shape.n), key=lambda place: -max(shape.gbps[place]))[:size]
-            return self.speed(union(tuple(best_linked)))
-        return max(map(self.speed, subsets((1 << shape.n) - 1, size)))
+        return self._ideals.get(size, None if 1 < size <= self._shape.n else 0)
 
     def _speed(self, group: int) -> int:
         """Speed of a set, in hundredths of a GB/s."""
@@ -91,7 +81,7 @@ class SetSpeeds:
         """
         spend, half = self._workspace.spend, HUNDREDTHS // 2
         rates = {self._rate(i, j) for i in places for j in places} - {0}
-        links = {rate: self._links(places, rate, times=2) for rate in rates}
+        links = {rate: self._links(places, rate) for rate in rates}
         direct = [2 * half * rate * rings.most_rings(links[rate], spend) for rate in rates]
         return max(direct, default=0) or max(
             (half * rate * rings.most_relayed_rings(links[rate], spend) for rate in rates),
@@ -110,10 +100,10 @@ class SetSpeeds:
                 return least_gbps
         return 0
 
-    def _links(self, places: tuple[int, ...], rate: int, *, times: int) -> list[list[int]]:
-        """NVLinks of the pairs of a set that are at least so fast, each counted so often."""
+    def _links(self, places: tuple[int, ...], rate: int) -> list[list[int]]:
+        """NVLinks of the pairs of a set that are at least so fast, each counted twice."""
         links = self._shape.nvlinks
-        return [[times * links[i][j] * (self._rate(i, j) >= rate) for j in places] for i in places]
+        return [[2 * links[i][j] * (self._rate(i, j) >= rate) for j in places] for i in places]
 
     def _rate(self, i: int, j: int) -> int:
         """GB/s of one NVLink between two GPUs; 0 where there is none."""

@@ -7,7 +7,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
 MOST_BYTES: Final = 16 << 20
 """Bytes kept on the way to the outcomes of one class: twice what one outcome of 16 GPUs needs at a
@@ -24,13 +24,6 @@ class TooMuchWork(Exception):  # no error of the program: an outcome is given up
     """An outcome takes more steps than it may."""
 
 
-class _Cache(NamedTuple):
-    """Results that a function's cache keeps: their bytes, and how to drop them."""
-
-    bytes: Callable[[], int]
-    clear: Callable[[], None]
-
-
 class Workspace:
     """Caches of one class with a common budget, and the steps of the outcome in work. Thread-safe.
 
@@ -40,44 +33,28 @@ class Workspace:
     def __init__(self, most_bytes: int | None = None, most_steps: int | None = None) -> None:
         self._most_bytes = MOST_BYTES if most_bytes is None else most_bytes
         self._most_steps = MOST_STEPS if most_steps is None else most_steps
-        self._caches: list[_Cache] = []
+        self.bytes = 0
+        """About how much is kept now."""
+        self._clears: list[Callable[[], None]] = []
         self._thread = threading.local()
 
-    @property
-    def bytes(self) -> int:
-        """About how much is kept now."""
-        return sum(cache.bytes() for cache in self._caches)
-
     def cache(
-        self, compute: Callable[_Args, _Value], entry_bytes: int = 200
+        self,
+        compute: Callable[_Args, _Value],
+        entry_bytes: int | Callable[[_Value], int] = 200,
     ) -> Callable[_Args, _Value]:
-        """The function with its results kept. ``entry_bytes``: bytes of a result with its key."""
-        kept = functools.cache(compute)
-        self._caches.append(
-            _Cache(lambda: kept.cache_info().currsize * entry_bytes, kept.cache_clear)
-        )
-        return cast("Callable[_Args, _Value]", kept)
+        """The function with its results kept. It takes no arguments by name.
 
-    def cache_by_size(
-        self, compute: Callable[_Args, _Value], bytes_of: Callable[[_Value], int]
-    ) -> Callable[_Args, _Value]:
-        """The function with its results kept, where some are large; ``bytes_of`` sizes each.
-
-        The result takes no arguments by name.
+        ``entry_bytes``: bytes of a result with its key, or what tells them of a result.
         """
-        total = [0]
 
         @functools.cache
         def kept(*args: _Args.args, **kwargs: _Args.kwargs) -> _Value:
             value = compute(*args, **kwargs)
-            total[0] += bytes_of(value)
+            self.bytes += entry_bytes if isinstance(entry_bytes, int) else entry_bytes(value)
             return value
 
-        def clear() -> None:
-            kept.cache_clear()
-            total[0] = 0
-
-        self._caches.append(_Cache(lambda: total[0], clear))
+        self._clears.append(kept.cache_clear)
         return cast("Callable[_Args, _Value]", kept)
 
     def spend(self, steps: int = 1) -> None:
@@ -112,5 +89,6 @@ class Workspace:
 
     def clear(self) -> None:
         """Drop all that is kept."""
-        for cache in self._caches:
-            cache.clear()
+        for clear in self._clears:
+            clear()
+        self.bytes = 0

@@ -29,12 +29,10 @@ class Worth:
     def __init__(self, shape: Shape, speeds: SetSpeeds, workspace: Workspace | None = None) -> None:
         self._workspace = workspace = workspace or Workspace()
         self._n = shape.n
-        self._sizes = {
-            size: share
-            for size, share in SIZES.items()
-            if size < shape.n and not speeds.are_alike(size)  # else what is left is of no weight
-        }
-        self._ideal = {size: _by_first(shape.n, speeds.fastest(size)) for size in self._sizes}
+        fastest = {size: speeds.fastest(size) for size in SIZES if size < shape.n}
+        self._ideal = {size: _by_first(shape.n, sets) for size, sets in fastest.items() if sets}
+        """Size to its fastest sets; without sizes whose sets are all alike, so that what is left is
+        of no weight."""
         self.expected_linked = workspace.cache(self._expected_linked, entry_bytes=300)
         self.most_linked = workspace.cache(self._most_linked)
         self._parts = workspace.cache(self._linked_parts)
@@ -60,7 +58,7 @@ class Worth:
         """
         used = (1 << self._n) - 1 & ~free
         whole = SIZES.get(self._n, _WHOLE) * self._n * COMES_FREE ** used.bit_count()
-        if not self._sizes:
+        if not self._ideal:
             return whole
         self._workspace.spend(1 << used.bit_count())
         return whole + sum(
@@ -72,7 +70,7 @@ class Worth:
 
     def _linked_parts(self, free: int) -> int:
         """Part of ``linked`` that sets of fewer GPUs than the whole node make up."""
-        return sum(share * size * self._most(free, size) for size, share in self._sizes.items())
+        return sum(SIZES[size] * size * self._most(free, size) for size in self._ideal)
 
     def _most_disjoint(self, free: int, size: int) -> int:
         """The most ideal sets of a size that share no GPU."""

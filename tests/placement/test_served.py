@@ -11,7 +11,6 @@ import pytest
 from api.gpu_request import ContainerRequest, GpuRequest, gpu_request
 from placement.best_effort import LOST, Odds
 from placement.device_order import first_named
-from placement.grade import Grades
 from placement.kubelet_model import (
     DevicePluginPolicy,
     KubeletModel,
@@ -40,7 +39,7 @@ def sets(
 ) -> Odds:
     """All GPUs of the pod to their odds."""
     policies = Policies(tm=tm, scope=scope, al=al)
-    kubelet = KubeletModel(shape, policies, Grades(shape, SetSpeeds(shape)))
+    kubelet = KubeletModel(shape, policies, SetSpeeds(shape))
     found: dict[int, Fraction] = {}
     for given, odds in kubelet.serve(free, asked).items():
         found[given.taken] = found.get(given.taken, Fraction()) + odds

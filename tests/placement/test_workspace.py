@@ -49,7 +49,7 @@ def test_results_count_by_their_own_size_where_they_differ() -> None:
         calls[count] += 1
         return bytes(count)
 
-    kept = workspace.cache_by_size(zeros, len)
+    kept = workspace.cache(zeros, len)
     assert len(kept(400)) == len(kept(400)) == 400
     assert (calls[400], workspace.bytes) == (1, 400)
     kept(700)
@@ -106,11 +106,18 @@ def test_outcomes_of_16_gpus_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("placement.score_table._MOST_OUTCOME_BYTES", MIB // 8)
     table = ScoreTable(machine("hgx-16"))
     chance = random.Random(1)  # noqa: S311  # has to repeat
-    for _ in range(60):
-        free = sum(1 << place for place in chance.sample(range(16), 9))
-        table.outcome(free, gpu_request(chance.choice([1, 2, 3]), chance.choice([1, 2])))
-    assert len(table.outcomes()) < 60
-    assert sum(700 + 100 * len(each.sets) for each in table.outcomes().values()) < MIB // 8
+    asked = [
+        (
+            sum(1 << place for place in chance.sample(range(16), 9)),
+            gpu_request(chance.choice([1, 2, 3]), chance.choice([1, 2])),
+        )
+        for _ in range(60)
+    ]
+    for free, wish in asked:
+        table.outcome(free, wish)
+    kept = [outcome for free, wish in asked if (outcome := table.kept(free, wish)) is not None]
+    assert 0 < len(kept) < 60
+    assert sum(700 + 100 * len(each.sets) for each in kept) < MIB // 8
     assert table.bytes < 17 * MIB
 
 
@@ -190,7 +197,7 @@ def test_all_classes_together_keep_to_their_budget(monkeypatch: pytest.MonkeyPat
         for free in range(0, 256, 2):
             table.outcome(free, gpu_request(2))
         assert tables.bytes < 1.5 * MIB
-    assert first.outcomes() == {}
+    assert first.kept(0xFF, gpu_request(2)) is None
     assert first.outcome(0xFF, gpu_request(2)) == kept
 
 
@@ -200,14 +207,14 @@ def test_no_more_classes_lose_their_outcomes_than_have_to(monkeypatch: pytest.Mo
     one = filled(ScoreTables(), rate=50)
     tables = ScoreTables(most_bytes=5 * one.bytes // 2)
     made = [filled(tables, rate) for rate in (50, 51, 52)]
-    assert [bool(table.outcomes()) for table in made] == [False, True, True]
+    assert [table.kept(0xFF, gpu_request(2)) is not None for table in made] == [False, True, True]
 
 
 def filled(tables: ScoreTables, rate: int) -> ScoreTable:
     """The table of a class of its own, with all free sets for two GPUs."""
     table = tables.find(tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))))
     assert table
-    table.fill([gpu_request(2)])
+    table.fill(gpu_request(2))
     return table
 
 
@@ -222,7 +229,7 @@ def test_a_table_that_is_dropped_leaves_nothing_behind() -> None:
     tables = ScoreTables(max_classes=1)
     table = tables.find(tables.add(PAIRS))
     assert table
-    table.fill([gpu_request(2)])
+    table.fill(gpu_request(2))
     assert table.bytes > 0
     tables.add(msgspec.structs.replace(PAIRS, lbw=(50,)))
-    assert (table.bytes, table.outcomes()) == (0, {})
+    assert (table.bytes, table.kept(0xFF, gpu_request(2))) == (0, None)
