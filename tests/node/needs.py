@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final
 
 from tests.controlplane.builds import NotPreparedError
-from tests.node.cgroups import lacking
+from tests.node.cgroups import Cgroups, lacking
 
 PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
 """Of iproute2, mount and util-linux."""
@@ -39,9 +39,20 @@ def why_not() -> str:
     if controllers := lacking():
         names = ", ".join(sorted(controllers))
         return f"no cgroups with {names}"
+    if problem := _cgroups_problem():
+        return problem
     tried = subprocess.run(
         [*_TRIED_IN, "sh", "-c", _TRY], capture_output=True, text=True, check=False
     )
     if tried.returncode:
         return f"namespaces: {(tried.stderr.strip() or 'unshare failed').splitlines()[-1]}"
+    return ""
+
+
+def _cgroups_problem() -> str:
+    """Why a machine's cgroups cannot be made, such as in a container that has its own version 2."""
+    try:
+        Cgroups.create().remove()
+    except OSError as error:
+        return f"cgroups cannot be made ({error.strerror}): run the tests outside of a container"
     return ""

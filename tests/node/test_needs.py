@@ -20,6 +20,7 @@ def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(needs, "lacking", frozenset)
+    monkeypatch.setattr(needs, "_cgroups_problem", str)
     monkeypatch.setattr(needs, "_TRIED_IN", ("env",))
     monkeypatch.setattr(needs, "_TRY", "true")
     yield
