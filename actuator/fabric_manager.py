@@ -29,10 +29,8 @@ def why_no_single_reset(root: Path, *, simulated: bool) -> str:
 
     A simulated machine has no such program.
     """
-    alone = simulated or not nv_switches(root) or _runs(proc_folder(root))
-    return "" if alone else _WHY_NOT
-
-
-def _runs(proc: Path) -> bool:
+    if simulated or not nv_switches(root):
+        return ""
+    proc = proc_folder(root)
     pids = (int(folder.name) for folder in proc.iterdir() if folder.name.isdigit())
-    return any(process_name(pid, proc) == CUT_NAME for pid in pids)
+    return "" if any(process_name(pid, proc) == CUT_NAME for pid in pids) else _WHY_NOT

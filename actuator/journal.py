@@ -41,8 +41,9 @@ PAST: Final = "history.json"
 SEEN: Final = "verified.json"
 LOCK: Final = "lock"
 
+FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: to open a named pipe in the place of a file would wait for its writer
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class JournalBusy(Transient):
@@ -67,8 +68,7 @@ class Journal:
         self.path = path
         with _as_unusable(path):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._folder = os.open(path, flags)
+            self._folder = os.open(path, FOLDER_FLAGS)
         try:
             self._check_owner()
             self._lock = self._own_lock() if lock else None
@@ -110,7 +110,7 @@ class Journal:
         """Store entries that have not ended, in place of those before. Raises JournalUnusable."""
         keys = {record.key for record in records}
         others = (other for other in self.content().unended if other.key not in keys)
-        self._replace_unended((*others, *records))
+        self._replace(CHANGE, JOURNAL.encode(ChangeRecords(changes=(*others, *records))))
 
     def end(self, record: ChangeRecord) -> None:
         """Move an entry that has ended to the history. Raises JournalUnusable.
@@ -120,10 +120,11 @@ class Journal:
         earlier = (ended for ended in self._history() if ended.key != record.key)
         past = newest_requests((*earlier, record))
         self._replace(PAST, HISTORY.encode(ChangeRecords(changes=past)))
-        self._replace_unended(self.content().unended)
+        self._drop_ended()
 
-    def _replace_unended(self, unended: tuple[ChangeRecord, ...]) -> None:
-        """Replace the file of entries that have not ended; without any there is no file."""
+    def _drop_ended(self) -> None:
+        """Remove the entries that the history has from those that have not ended."""
+        unended = self.content().unended
         if unended:
             return self._replace(CHANGE, JOURNAL.encode(ChangeRecords(changes=unended)))
         with _as_unusable(self.path / CHANGE), contextlib.suppress(FileNotFoundError):
@@ -208,7 +209,7 @@ class Journal:
         """A file's content, one byte more than ``max_bytes`` at most; None if there is no file."""
         with _as_unusable(self.path / name):
             try:
-                file = self._open(name, _READ)
+                file = self._open(name, FILE_FLAGS)
             except FileNotFoundError:
                 return None
             with os.fdopen(file, "rb") as opened:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from actuator.journal import Journal, JournalBusy
+from actuator.journal import FILE_FLAGS, FOLDER_FLAGS, Journal, JournalBusy
 from api import keys
 from base.text.safe_text import short_line
 
@@ -27,8 +27,6 @@ PATIENCE_SECONDS: Final = 2.0
 """Time for which an actuator tries to get the lock: a reader may have it for a moment too."""
 _PAUSE_SECONDS: Final = 0.05
 _MOST_BYTES: Final = 300
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
@@ -61,11 +59,11 @@ def owned(
 def owner_of(path: Path) -> str:
     """The actuator that owns the folder, for people; empty if none is known."""
     try:
-        folder = os.open(path, _FOLDER)
+        folder = os.open(path, FOLDER_FLAGS)
     except OSError:
         return ""
     try:
-        file = os.open(OWNER, _READ, dir_fd=folder)
+        file = os.open(OWNER, FILE_FLAGS, dir_fd=folder)
     except OSError:
         return ""
     finally:

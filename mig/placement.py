@@ -227,12 +227,10 @@ def _free_places(grid: Grid, taken: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=_KEPT)
 def _best_starts(grid: Grid, instances: tuple[DesiredInstance, ...], taken: int) -> Starts | None:
-    ways = _ways(grid, instances, taken)
-    best = max(
-        ways,
-        key=lambda way: (grid.free_places(way[1]), tuple(-start for start in way[0])),
-        default=None,
-    )
+    def worth(way: tuple[Starts, int]) -> tuple[tuple[int, ...], Starts]:
+        return grid.free_places(way[1]), tuple(-start for start in way[0])
+
+    best = max(_ways(grid, instances, taken), key=worth, default=None)
     return None if best is None else best[0]
 
 
