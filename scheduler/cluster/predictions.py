@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from api.gpu_request import GpuRequest, Link
+from api.gpu_request import Link
 from placement.best_effort import Odds
 from placement.masks import subsets
 from placement.score_table import ScoreTable
@@ -73,18 +73,14 @@ def is_unlinked(landing: PredictionCheck, table: ScoreTable) -> bool:
 def _possible(landing: PredictionCheck) -> Iterator[tuple[int, ...]]:
     """Ways in which the pod's containers with several GPUs may have them; none where it is not
     known, or there is no such container."""
-    sizes = running(landing.ask.wish)
+    # containers that run at the same time
+    sizes = tuple(step.gpus for step in landing.ask.wish.steps if not step.ends)
     if sum(sizes) != landing.actual.bit_count() or max(sizes, default=0) < 2:
         return
     if len(sizes) > 1 and sum(sizes) > _MOST_GPUS_TO_SPLIT:
         return
     for groups in _splits(landing.actual, sizes):
         yield tuple(group for group in groups if group.bit_count() > 1)
-
-
-def running(wish: GpuRequest) -> tuple[int, ...]:
-    """Number of GPUs of each container that runs at the same time as the others."""
-    return tuple(step.gpus for step in wish.steps if not step.ends)
 
 
 def _splits(mask: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
