@@ -15,6 +15,7 @@ from scheduler.placement_aims import ProductOrder
 from scheduler.pod_request import PodRequest
 from scheduler.simulation.fleet_replay import (
     Choose,
+    Give,
     NodeKind,
     Placement,
     ReplayNode,
@@ -57,19 +58,23 @@ def ranked(tables: ScoreTables, order: ProductOrder = ProductOrder.FASTEST) -> C
     return choose
 
 
-def foresee(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:
+def foreseeing(give: Give) -> Choose:
     """Knows what is free and what would be handed out; the same order of aims as ours.
 
     That is: a fast set, then one that costs others little. Jobs do not count.
     """
-    drawn = {node: predicted(node.kind, node.free, pod.wish, chance) for node in nodes}
 
-    def aims(node: ReplayNode) -> tuple[float, float]:
-        table, chosen = node.kind.table, drawn[node]
-        return table.gbps(chosen), -table.cost(node.free, chosen)
+    def choose(nodes: Sequence[ReplayNode], pod: ReplayPod, chance: Random) -> Placement:
+        drawn = {node: give(node.kind, node.free, pod.wish, chance) for node in nodes}
 
-    node = _best(nodes, aims, chance)
-    return Placement(node=node, chosen=drawn[node])
+        def aims(node: ReplayNode) -> tuple[float, float]:
+            table, chosen = node.kind.table, drawn[node]
+            return table.gbps(chosen), -table.cost(node.free, chosen)
+
+        node = _best(nodes, aims, chance)
+        return Placement(node=node, chosen=drawn[node])
+
+    return choose
 
 
 def predicted(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int:

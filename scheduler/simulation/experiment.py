@@ -74,7 +74,7 @@ def results(
         "spread": choosers.spread,
         "pack": choosers.pack,
         OURS: choosers.ranked(tables, order),
-        "foresight": choosers.foresee,
+        "foresight": choosers.foreseeing(choosers.predicted),
     }
     runs = {name: _runs(plan, choose) for name, choose in schedulers.items()}
     samples = {

@@ -127,6 +127,18 @@ def test_a_version_that_there_is_not_is_damage() -> None:
     assert key_pairs.pem_certificates(changed + PEM) == (MADE.certificate,)
 
 
+def test_a_certificate_that_ends_before_it_begins_is_passed_over() -> None:
+    der = MADE.certificate.parsed.public_bytes(Encoding.DER)
+    begins, ends = (
+        f"{moment:%y%m%d%H%M%SZ}".encode()
+        for moment in (MADE.certificate.begins, MADE.certificate.ends)
+    )
+    assert begins + b"\x17\r" + ends in der
+    turned = der.replace(begins + b"\x17\r" + ends, ends + b"\x17\r" + begins)
+
+    assert key_pairs.pem_certificates(ssl.DER_cert_to_PEM_cert(turned).encode()) == ()
+
+
 def test_an_encrypted_key_is_none() -> None:
     key = load_pem_private_key(KEY, None)
     locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
