@@ -32,6 +32,7 @@ from kube.present_objects import present_objects
 from placement.class_tables import ScoreTables
 from placement.masks import members, pairs, subsets
 from placement.score_table import ScoreTable
+from placement.shape import shape
 from scheduler.cluster.node_cache import CachedNode, CacheSource, NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_gpu_request import Rules, ask
@@ -322,9 +323,7 @@ class _LinkedSets:
 
 
 def _largest(free: int, topology: TopologyAnnotation, table: ScoreTable) -> LinkedSet | None:
-    matrix = tuple(
-        tuple(topology.links(i, j) for j in range(topology.n)) for i in range(topology.n)
-    )
+    matrix = shape(topology).nvlinks
     known = Topology(gpus=topology.bus, nvlinks=matrix)
     size = free_set(known, {topology.bus[index] for index in members(free)}).island
     if size < 2:

@@ -64,23 +64,20 @@ class ScoreTables:
         gen = generation(annotation)
         if self.find(gen) is not None or annotation.n > MOST_GPUS:
             return gen
-        turns = self._turns
-        later = None if turns is None else partial(turns.put, gen)
+        later = None if self._turns is None else partial(self._turns.put, gen)
         table = ScoreTable(shape(annotation), self._policies, later, self._trim)
         with self._lock:
             self._tables.setdefault(gen, table)
-            dropped = (
-                self._tables.popitem(last=False) if len(self._tables) > self._max_classes else None
-            )
-        if dropped is not None:
-            dropped[1].forget()  # at once: Python's collector leaves alone what is there for long
-            if turns is not None:
-                turns.drop(dropped[0])
-        if turns is not None:
-            turns.put(gen, table.compute_best_speeds)
+            if len(self._tables) > self._max_classes:
+                oldest, dropped = self._tables.popitem(last=False)
+                dropped.forget()  # at once: Python's collector leaves alone what is there for long
+                if self._turns is not None:
+                    self._turns.drop(oldest)
+        if later is not None:
+            later(table.compute_best_speeds)
             if table.is_quick and self.bytes < self._most_bytes // 2:
                 for gpus in range(table.n):
-                    turns.put(gen, partial(table.fill, gpu_request(gpus + 1)))
+                    later(partial(table.fill, gpu_request(gpus + 1)))
         return gen
 
     def find(self, gen: str) -> ScoreTable | None:

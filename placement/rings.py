@@ -64,9 +64,9 @@ def most_relayed_rings(links: Links, spend: Spend) -> int:
     return _most_at_once(rings, room, min(map(sum, links)), spend)
 
 
-def has_ring(joined: Callable[[int, int], bool], n: int, spend: Spend) -> bool:
+def has_ring(joined: Callable[[int, int], bool], gpus: Sequence[int], spend: Spend) -> bool:
     """Whether pairs that are joined lead through all of at least three GPUs and back."""
-    links = [[int(i != j and joined(i, j)) for j in range(n)] for i in range(n)]
+    links = [[int(i != j and joined(i, j)) for j in gpus] for i in gpus]
     return min(map(sum, links)) > 1 and next(_rings(links, spend), None) is not None
 
 

@@ -219,11 +219,10 @@ class ScoreTable:
 
     def known_best_speed(self, wish: GpuRequest) -> int | None:
         """The best ``speed`` for this wish; None where it is still to be computed later."""
-        if self._later is None or self._shape.switched:
-            return self.best_speed(wish)
-        speeds = [self._speeds.known_ideal(size) for size in wish.several]
-        known = [speed for speed in speeds if speed is not None]
-        return min(known, default=0) if len(known) == len(speeds) else None
+        takes_long = self._later is not None and not self._shape.switched
+        if takes_long and not all(map(self._speeds.knows_ideal, wish.several)):
+            return None
+        return self.best_speed(wish)
 
     def compute_best_speeds(self) -> None:
         """Compute the best speeds of all sizes, unless that is too much work."""
@@ -277,13 +276,14 @@ class ScoreTable:
             reported = self._odds(
                 (assigned.taken & ~assigned.ended, odds) for assigned, odds in served_sets.items()
             )
-        served = {
-            assigned: odds for assigned, odds in served_sets.items() if assigned.taken != LOST
-        }
-        taken = sum(served.values(), Fraction())
+        grades = [
+            (assigned.grade, odds)
+            for assigned, odds in served_sets.items()
+            if assigned.taken != LOST
+        ]
+        taken = sum(odds for _, odds in grades)
         if not taken:
             return PlacementOutcome(sets=sets, reported=reported)
-        grades = [(assigned.grade, odds) for assigned, odds in served.items()]
         linked = _sum((grade.grants(wish.link), odds) for grade, odds in grades)
         speed = _sum((grade.several, odds) for grade, odds in grades)
         nic = _sum((grade.nic, odds) for grade, odds in grades)

@@ -35,9 +35,7 @@ class SetSpeeds:
         places, links = members(group), self._shape.nvlinks
         if len(places) < 3 or self._shape.switched:
             return all(links[i][j] for i, j in pairs(group))
-        return rings.has_ring(
-            lambda i, j: links[places[i]][places[j]] > 0, len(places), self._workspace.spend
-        )
+        return rings.has_ring(lambda i, j: links[i][j] > 0, places, self._workspace.spend)
 
     def fastest(self, size: int) -> tuple[int, ...]:
         """All sets of a size that are as fast as any of the shape; none where all are alike."""
@@ -51,7 +49,7 @@ class SetSpeeds:
 
     def ideal(self, size: int) -> int:
         """The best ``speed`` of a set of a size; 0 where the shape has none, and for one GPU."""
-        if self.known_ideal(size) is None:
+        if not self.knows_ideal(size):
             gbps, places = self._shape.gbps, range(self._shape.n)
             sets = subsets((1 << self._shape.n) - 1, size)
             if self._shape.switched:  # the set of the GPUs that have most links, without trying all
@@ -59,9 +57,9 @@ class SetSpeeds:
             self._ideals[size] = max(map(self.speed, sets))
         return self._ideals.get(size, 0)
 
-    def known_ideal(self, size: int) -> int | None:
-        """The best ``speed`` of a set of a size, if it was computed already; else None."""
-        return self._ideals.get(size, None if 1 < size <= self._shape.n else 0)
+    def knows_ideal(self, size: int) -> bool:
+        """Whether the best ``speed`` of a set of a size needs no computing any more."""
+        return size in self._ideals or not 1 < size <= self._shape.n
 
     def _speed(self, group: int) -> int:
         """Speed of a set, in hundredths of a GB/s."""
@@ -91,14 +89,12 @@ class SetSpeeds:
     def _pcie_gbps(self, places: tuple[int, ...]) -> int:
         gbps = self._shape.gbps
         speeds = sorted({gbps[i][j] for i in places for j in places if i != j}, reverse=True)
-        for least_gbps in speeds:
-            if rings.has_ring(
-                lambda i, j, least=least_gbps: gbps[places[i]][places[j]] >= least,  # type: ignore[misc]
-                len(places),
-                self._workspace.spend,
-            ):
-                return least_gbps
-        return 0
+        spend = self._workspace.spend
+
+        def has_ring(least_gbps: int) -> bool:
+            return rings.has_ring(lambda i, j: gbps[i][j] >= least_gbps, places, spend)
+
+        return next(filter(has_ring, speeds), 0)
 
     def _links(self, places: tuple[int, ...], rate: int) -> list[list[int]]:
         """NVLinks of the pairs of a set that are at least so fast, each counted twice."""
