@@ -16,7 +16,8 @@ from typing import Final
 from actuator.fabric_manager import CUT_NAME
 from base.errors import Transient
 from base.words import first_names
-from discovery.host.device_files import openers, pod_of_process, proc_folder, whole_process_name
+from discovery.host.device_files import openers, proc_folder, whole_process_name
+from discovery.host.process_pods import pod_of_process
 from discovery.mig_state import MigGpu
 from discovery.nvml.changing.gpu_use import programs_now
 from kubelet.devices_checkpoint import pod_names
@@ -72,7 +73,7 @@ def _listed(gpu: MigGpu) -> frozenset[int]:
 def _texts(pids: Iterable[int], root: Path) -> Iterator[str]:
     proc, names = proc_folder(root), pod_names(root)
     for pid in pids:
-        name, uid = whole_process_name(pid, proc), pod_of_process(pid, proc)
+        name, uid = whole_process_name(pid, proc), pod_of_process(proc, pid)
         pod = f"pod {names.get(uid, uid)}" if uid else ""
         notes = ", ".join(filter(None, (_known(name), pod)))
         yield f"process {pid} {name}".rstrip() + (f" ({notes})" if notes else "")

@@ -25,11 +25,11 @@ from discovery.host.device_files import (
     HARMLESS,
     PROC,
     openers,
-    pod_of_process,
     proc_folder,
     process_name,
 )
 from discovery.host.driver_load import boot_id, driver_load
+from discovery.host.process_pods import hidden_own_pod, pod_of_process
 from discovery.mig_state import CurrentInstance, MigGpu, UnreadMigGpu
 from discovery.nvml.changing.gpu_use import programs_now
 from discovery.nvml.changing.mig_changes import (
@@ -80,8 +80,10 @@ class NvmlWorld:
         start: Start,
         named: DeviceUsers | None = None,
         on_call: Callable[[str], None] = lambda _bus_id: None,
+        pod_uid: str | None = None,
     ) -> None:
-        """``named``: pods and pending pods that the caller knows of.
+        """``named``: pods and pending pods that the caller knows of; ``pod_uid``: this process's
+        own pod.
 
         ``on_call`` gets the bus id of a GPU before the driver is called for another GPU than last;
         an empty one before a call that is for none. Raises DriverAbsent, DriverMismatch or
@@ -93,6 +95,7 @@ class NvmlWorld:
         self._on_call = on_call
         self._called = ""
         self._named = named or {}
+        self._pod_uid = pod_uid
         self._seen: dict[str, MigGpu] = {}
         self._places: dict[str, str] = {}
         """UUID to bus id of all GPUs that were read."""
@@ -271,12 +274,13 @@ class NvmlWorld:
         plugin has GPUs open all the time, and is paused if possible.
         """
         proc, opened = proc_folder(self.root), self._scanned()
+        own_pod = hidden_own_pod(proc, self._pod_uid)
         return users_by_part(
             (MigPart(gpu.uuid, None), [program(pid, name)])
             for gpu in self._seen.values()
             for pid in opened.get(-1 if gpu.minor is None else gpu.minor, ())
             if (name := process_name(pid, proc)) not in HARMLESS
-            if proc == PROC or not pod_of_process(pid, proc)
+            if proc == PROC or not pod_of_process(proc, pid, own_pod)
         )
 
     def _scanned(self) -> dict[int, frozenset[int]]:

@@ -67,7 +67,7 @@ def carry_out(order: Order, on_call: Callable[[str], None] = lambda _bus_id: Non
         _before_driver(order, journal)
         choose_library(order.start)
         start = _without_hung(order, journal)
-        with NvmlWorld(start, by_part(order.users), on_call) as world:
+        with NvmlWorld(start, by_part(order.users), on_call, order.pod_uid) as world:
             result = _with_boot(world, journal, order, _ended(world, journal, order))
             if result.refusal is not None:
                 return result

@@ -89,6 +89,8 @@ class Order(_Strict, frozen=True, kw_only=True):
     """The file that asks for a boot of the node; None where no boot may be asked for."""
     owner: bool = False
     """Whether the worker belongs to the actuator that owns the journal's folder."""
+    pod_uid: str | None = None
+    """UID of the pod that the worker runs in, if it is known."""
     deadline_seconds: float
     """Time for each GPU; past it the supervisor kills the worker."""
 

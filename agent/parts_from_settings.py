@@ -319,7 +319,11 @@ def extra_readings(
 ) -> ExtraReadings:
     """The readings that the settings ask for, next to those that are always made."""
     read = ExtraReadings(groups=metric_settings.reading_groups(settings, served))
-    processes = GpuProcesses(root, by_uid=nobody_named if known is None else known.by_uid)
+    processes = GpuProcesses(
+        root,
+        by_uid=nobody_named if known is None else known.by_uid,
+        pod_uid=settings.pod_uid,
+    )
     if settings.processes:
         read = replace(read, processes=processes.uses)
     if settings.distinguishes_pods:

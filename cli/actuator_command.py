@@ -61,6 +61,10 @@ def command(load: Callable[[], ActuatorSettings]) -> None:
             settings,
             supervised(source, settings),
             lambda asker: gpu_users(
-                Path(source.host_root), simulated=simulated, asker=asker, reset=settings.mig_reset
+                Path(source.host_root),
+                simulated=simulated,
+                asker=asker,
+                reset=settings.mig_reset,
+                pod_uid=settings.pod_uid,
             ),
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from discovery.host.device_files import pod_in_cgroup
+from discovery.host.process_pods import pod_in_path
 
 CGROUPS: Final = Path("sys/fs/cgroup")
 _TOP: Final = ("*kubepods*", "*/*kubepods*")
@@ -55,5 +55,5 @@ def _shown(cgroups: Path) -> Iterator[str]:
     """UIDs of all pods that have a cgroup. Raises OSError."""
     for top in (found for pattern in _TOP for found in cgroups.glob(pattern)):
         for cgroup in (found for pattern in _PODS for found in top.glob(pattern)):
-            if uid := pod_in_cgroup(cgroup.name):
+            if uid := pod_in_path(str(cgroup.relative_to(cgroups))):
                 yield uid

@@ -101,6 +101,14 @@ class ActuatorSettings:
         "Where the host's root is mounted: device nodes are made below it.",
         subject="Machine",
     )
+    pod_uid: str | None = setting(
+        None,
+        kinds.text_kind("UID"),
+        "The actuator's own pod. Programs of that pod do not block a change. Set this where the"
+        " container has a cgroup namespace of its own, as with cgroup version 2.",
+        unset="what the cgroup names",
+        variables=("POD_UID",),
+    )
     library: Path | None = optional_path(
         "The driver's library libnvidia-ml.so.1.", unset="the loader finds it"
     )

@@ -17,28 +17,39 @@ from discovery.host.device_files import (
     HARMLESS,
     ancestors,
     openers,
-    pod_of_process,
     proc_folder,
     process_name,
+)
+from discovery.host.process_pods import (
+    cgroups_of,
+    hidden_own_pod,
+    pod_in_cgroups,
+    pod_of_process,
 )
 
 
 def gpu_users(
-    root: Path, *, simulated: bool, asker: int, reset: MigReset = MigReset.OFF
+    root: Path,
+    *,
+    simulated: bool,
+    asker: int,
+    reset: MigReset = MigReset.OFF,
+    pod_uid: str | None = None,
 ) -> UseAnswer:
     """Programs that have device files of GPUs open, each with each GPU, in order.
 
     ``root``: the host's; ``asker``: pid of the client, 0 if it is in another PID namespace. The
     client, its child processes, those of this process's pod and harmless programs are left out.
-    ``reset``: the actuator's setting.
+    ``reset``, ``pod_uid``: the actuator's settings.
     """
     proc = proc_folder(root)
-    own_pod = pod_of_process("self", proc)
+    hidden = hidden_own_pod(proc, pod_uid)
+    own_pod = pod_in_cgroups(cgroups_of(proc, "self"), hidden)
 
     def programs() -> Iterator[GpuUser]:
         for minor, pids in openers(root, simulated=simulated).items():
             for pid in pids:
-                name, pod = process_name(pid, proc), pod_of_process(pid, proc)
+                name, pod = process_name(pid, proc), pod_of_process(proc, pid, hidden) or ""
                 is_own = (pod and pod == own_pod) or asker in (pid, *ancestors(pid, proc))
                 if name not in HARMLESS and not is_own:
                     yield GpuUser(minor=minor, pid=pid, name=name, pod=pod)

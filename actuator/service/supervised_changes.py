@@ -21,6 +21,7 @@ def supervised(source: Start, settings: ActuatorSettings) -> RunChange:
         start=source,
         journal=str(settings.journal.absolute()),
         owner=True,
+        pod_uid=settings.pod_uid,
         sentinel=settings.sentinel,
         deadline_seconds=settings.change_deadline_seconds,
     )

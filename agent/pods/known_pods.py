@@ -33,6 +33,9 @@ class KnownPod:
     namespace: str
     name: str
     uid: str
+    static_uid: str | None = None
+    """UID that the kubelet has for a static pod, and that its cgroup has; ``uid`` is its mirror's.
+    """
     ended: bool
     """Whether the pod will never run again; it has no device any more, whoever still lists it."""
     labels: tuple[tuple[str, str], ...] = ()
@@ -80,9 +83,15 @@ class KnownPods:
             return self._pods.get((namespace, name))
 
     def by_uid(self, uid: str) -> KnownPod | None:
-        """The pod with that UID, if it is known."""
+        """The pod for which its kubelet has that UID, if it is known.
+
+        A static pod only where no pod has that UID itself: whoever may create pods may write the
+        annotations of another one's mirror.
+        """
         with self._lock:
-            return next((pod for pod in self._pods.values() if pod.uid == uid), None)
+            pods = tuple(self._pods.values())
+        by_static_uid = (pod for pod in pods if pod.static_uid == uid)
+        return next((pod for pod in pods if pod.uid == uid), next(by_static_uid, None))
 
     def _known(self, seen: Object) -> KnownPod:
         pod = Pod.from_object(seen)
@@ -91,6 +100,7 @@ class KnownPods:
             namespace=meta.namespace,
             name=meta.name,
             uid=meta.uid,
+            static_uid=pod.static_uid,
             ended=pod.is_finished,
             labels=() if self._allowed is None else chosen_labels(meta.labels, self._allowed),
         )

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.pods.known_pods import KnownPod
-from agent.processes.pids import ProcessOwner, missing, pod_of, process_owner
+from agent.processes.pids import ProcessOwner, missing, process_owner
+from discovery.host.process_pods import hidden_own_pod, pod_of_process
 from discovery.model import Bytes, Gap, Reason
 from discovery.sample import GpuSample, Process, ProcessKind
 from exporters.device_user_names import PodUse, PodUses
@@ -30,7 +31,7 @@ MOST_FOR_PODS: Final = 1000
 """Processes of a GPU whose pods are looked up; of a GPU with more nothing is known."""
 
 ByUid = Callable[[str], KnownPod | None]
-"""Looks up a pod by its UID, where pods may be read."""
+"""Looks up a pod by the UID that its kubelet has for it, where pods may be read."""
 Number = TypeVar("Number", int, float)
 
 
@@ -41,9 +42,12 @@ def nobody_named(_uid: str) -> None:
 class GpuProcesses:
     """Joins the processes of samples to their pods. One thread asks."""
 
-    def __init__(self, root: Path, *, by_uid: ByUid = nobody_named) -> None:
-        """``root`` is the host's, with ``proc`` below it."""
+    def __init__(
+        self, root: Path, *, by_uid: ByUid = nobody_named, pod_uid: str | None = None
+    ) -> None:
+        """``root`` is the host's, with ``proc`` below it; ``pod_uid``: the agent's own pod."""
         self._proc = root / "proc"
+        self._own_pod = hidden_own_pod(self._proc, pod_uid)
         self._by_uid = by_uid
         self._allowed: bool | None = None
 
@@ -53,16 +57,21 @@ class GpuProcesses:
         """
         if not self._has_pids():
             return ()
-        ask = partial(process_owner, self._proc)
+        ask = partial(process_owner, self._proc, own_pod=self._own_pod)
         return tuple(use for sample in samples for use in process_uses(sample, ask, self._by_uid))
 
     def of_pods(self, samples: Iterable[GpuSample]) -> PodUses:
         """Use of these GPUs by pods; nothing is known without the host's pids."""
         if not self._has_pids():
             return {}
-        ask = partial(pod_of, self._proc)
-        uses_by_gpu = {sample.bus_id: pod_uses(sample, ask) for sample in samples}
+        uses_by_gpu = {sample.bus_id: pod_uses(sample, self._pod) for sample in samples}
         return {bus_id: uses for bus_id, uses in uses_by_gpu.items() if uses is not None}
+
+    def _pod(self, pid: int) -> str | None:
+        """UID that the API server has for the pod of a process: for a static pod its mirror's."""
+        uid = pod_of_process(self._proc, pid, self._own_pod)
+        known = None if uid is None else self._by_uid(uid)
+        return uid if known is None else known.uid
 
     def _has_pids(self) -> bool:
         if self._allowed is None:  # a process never changes its PID namespace
@@ -207,7 +216,7 @@ def _others(bus_id: str, instance: int | None, loads: Sequence[_Load]) -> Proces
 def _pod(uid: str, known: KnownPod | None) -> OfPod:
     if known is None:
         return OfPod(uid=uid)
-    return OfPod(uid=uid, namespace=known.namespace, name=known.name)
+    return OfPod(uid=known.uid, namespace=known.namespace, name=known.name)
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:

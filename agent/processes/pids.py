@@ -4,24 +4,24 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-MOST_NAME_CHARACTERS: Final = 64
-_MOST_CGROUP_BYTES: Final = 64 << 10
+from discovery.host.process_pods import (
+    cgroups_of,
+    hidden_own_pod,
+    pod_in_cgroups,
+    pod_of_process,
+)
 
-_UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
-"""The second is that of a pod from a file on the node. Slices write ``_``: their ``-`` nests."""
-_POD = re.compile(rf"(?:^|[/-])pod({_UID})(?=\.slice|[/:]|$)")
-"""A folder ``pod<uid>``, or systemd's ``kubepods-burstable-pod<uid>.slice``, whatever the runtime
-has below it; ``…slice:cri-containerd:<id>`` where runtime and kubelet disagree on the driver.
-Source: Kubernetes, pkg/kubelet/cm: cgroup_manager_linux.go, pod_container_manager_linux.go."""
+MOST_NAME_CHARACTERS: Final = 64
 _FIRST_NAMESPACE: Final = "pid:[4026531836]"
 """PID namespace of a machine, which is nobody's container. Source: Linux, proc_ns.h."""
+_OWN: Final = "own"
+"""Stands for the UID of the agent's own pod, which is not needed to compare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +33,12 @@ class ProcessOwner:
     pod_uid: str | None = None
 
 
-def process_owner(proc: Path, pid: int) -> ProcessOwner:
-    """The process with this pid; nothing of one that ended. Only where :func:`missing` is None."""
-    return ProcessOwner(name=_name(pid), pod_uid=pod_of(proc, pid))
+def process_owner(proc: Path, pid: int, own_pod: str | None = None) -> ProcessOwner:
+    """The process with this pid; nothing of one that ended. Only where :func:`missing` is None.
 
-
-def pod_of(proc: Path, pid: int) -> str | None:
-    """UID of the pod that a process runs in; only where :func:`missing` is None."""
-    return pod_uid(_start_of(proc / str(pid) / "cgroup"))
+    ``own_pod`` as for :func:`pod_of_process`.
+    """
+    return ProcessOwner(name=_name(pid), pod_uid=pod_of_process(proc, pid, own_pod))
 
 
 def missing(proc: Path) -> str | None:
@@ -53,23 +51,13 @@ def missing(proc: Path) -> str | None:
     if own != str(os.getpid()):
         return f"{proc} has other pids than this agent: run it with hostPID: true"
     # a node may be a container itself: there the first process is init, not one next to the agent
-    first = _start_of(proc / "1/cgroup")
-    if namespace != _FIRST_NAMESPACE and first in ("", _start_of(proc / "self/cgroup")):
-        return "no process outside the agent's container is seen: run it with hostPID: true"
-    return None
-
-
-def pod_uid(cgroup: str) -> str | None:
-    """UID of the pod in the text of a ``/proc/PID/cgroup``; None where it names none.
-
-    One line for each hierarchy of version 1, and one for version 2: ``7:memory:/path``. Seen
-    from a cgroup namespace the path begins with ``/..`` for each level above, and what is left
-    still names the pod. The outermost name counts: a container may make cgroups below its own
-    and call them as it likes. Source: cgroups(7), cgroup_namespaces(7).
-    """
-    for line in cgroup.splitlines():
-        if match := _POD.search(line.split(":", 2)[-1]):
-            return match[1].replace("_", "-")
+    groups, first = cgroups_of(proc, "self"), cgroups_of(proc, 1)
+    # the containers of a pod may share their processes: then the first is one of the pod's
+    hidden = hidden_own_pod(proc, _OWN)
+    pod = pod_in_cgroups(groups, hidden)
+    is_of_own_pod = pod is not None and pod == pod_in_cgroups(first, hidden)
+    if namespace != _FIRST_NAMESPACE and (first in ("", groups) or is_of_own_pod):
+        return "no process outside the agent's pod is seen: run it with hostPID: true"
     return None
 
 
@@ -80,12 +68,3 @@ def _name(pid: int) -> str | None:
     except (psutil.Error, OSError):
         return None
     return name[:MOST_NAME_CHARACTERS].encode("utf-8", "replace").decode()
-
-
-def _start_of(file: Path) -> str:
-    """The text of a file that is never long; empty where it cannot be read."""
-    try:
-        with file.open("rb") as opened:
-            return opened.read(_MOST_CGROUP_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""

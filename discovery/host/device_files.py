@@ -4,7 +4,7 @@
 A monitor, or a program between two kernels, is in no list of the driver's, and can be in the way
 of a change of the MIG mode. A container sees those of its own PID namespace, or with the host's
 root mounted those of the host; files of other users take the right to look at them (root, and in a
-container CAP_SYS_PTRACE). Sources: proc(5) on fd, cgroup and stat; NVIDIA MIG user guide on
+container CAP_SYS_PTRACE). Sources: proc(5) on fd and stat; NVIDIA MIG user guide on
 /dev/nvidia-caps and /proc/driver/nvidia-caps/mig-minors.
 """
 
@@ -29,7 +29,6 @@ Multi-Instance GPUs"."""
 
 _FILE: Final = r"/dev/(?:nvidia(?P<gpu>\d+)|nvidia-caps/nvidia-cap(?P<capability>\d+))"
 _MINORS: Final = Path("proc/driver/nvidia-caps/mig-minors")
-_POD: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _OF_INSTANCE: Final = re.compile(r"gpu(\d+)/gi\d+(?:/ci\d+)?/access (\d+)")
 
 
@@ -102,26 +101,6 @@ def ancestors(pid: int, proc: Path = PROC) -> Iterator[int]:
             return
         seen.add(pid)
         yield pid
-
-
-def pod_of_process(pid: int | str, proc: Path = PROC) -> str:
-    """UID of the pod that a process is in, by its cgroup; empty where it is in none.
-
-    ``pid`` may be ``self``.
-    """
-    try:
-        return pod_in_cgroup((proc / str(pid) / "cgroup").read_text("ascii", "replace"))
-    except OSError:
-        return ""
-
-
-def pod_in_cgroup(name: str) -> str:
-    """UID of the pod that the name or path of a cgroup has first; empty where it has none.
-
-    Source: Kubernetes, pkg/kubelet/cm, names of pods' cgroups; those of systemd have underscores.
-    """
-    match = _POD.search(name)
-    return "" if match is None else match[1].replace("_", "-")
 
 
 def _pids(proc: Path) -> Iterator[int]:

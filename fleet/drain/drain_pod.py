@@ -14,11 +14,9 @@ from api.state_annotation import pod_key
 from base.text import rfc3339
 from fleet.drain.protection import protection
 from kube.api import Object
-from kube.objects.pod import Pod
+from kube.objects.pod import MIRROR, Pod
 from kube.objects.typed_object import Metadata
 
-MIRROR: Final = "kubernetes.io/config.mirror"
-"""Annotation of the API's copy of a static pod, which its kubelet makes anew at once."""
 DEFAULT_GRACE_SECONDS: Final = 30
 _MOST_OWNERS = 4
 

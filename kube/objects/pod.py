@@ -20,6 +20,10 @@ from kube.objects.typed_object import Condition, Metadata, TypedObject, conditio
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 """Name that the API server writes where a pod names no scheduler."""
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""Annotation of the API's copy of a static pod, which its kubelet makes anew at once."""
+_STATIC_UID: Final = "kubernetes.io/config.hash"
+"""Annotation of the same copy. Source of both: Kubernetes, pkg/kubelet/types/constants.go."""
 _PREEMPTED: Final = "PreemptionByScheduler"
 
 
@@ -147,6 +151,12 @@ class Pod(TypedObject, frozen=True):
     metadata: Metadata = Metadata()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def static_uid(self) -> str | None:
+        """UID that the kubelet has for a static pod, if this is its mirror; else None."""
+        annotations = self.metadata.annotations
+        return annotations.get(_STATIC_UID) if MIRROR in annotations else None
 
     @property
     def is_finished(self) -> bool:

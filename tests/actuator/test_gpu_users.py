@@ -91,6 +91,25 @@ def test_pods_are_named_the_own_pod_and_what_is_harmless_left_out(host: Path) ->
     )
 
 
+def test_the_own_pod_is_left_out_where_a_cgroup_namespace_hides_it(host: Path) -> None:
+    """As with Docker on cgroup version 2, for a privileged container too."""
+    proc = host / "proc"
+    (proc / "7/cgroup").write_text("0::/\n")
+    (proc / "7/ns").mkdir()
+    (proc / "7/ns/cgroup").symlink_to("cgroup:[4026532567]")
+    process(proc, 20, "reader", "/dev/nvidia0", cgroup=f"0::/../docker-{'0e' * 32}.scope")
+    process(proc, 21, "nv-hostengine", "/dev/nvidia0", cgroup="0::/../../../../system.slice/a")
+    process(proc, 22, "plugin", "/dev/nvidia0", cgroup=f"0::/../../pod{POD}/b")
+    others = (
+        GpuUser(minor=0, pid=21, name="nv-hostengine"),
+        GpuUser(minor=0, pid=22, name="plugin", pod=POD),
+    )
+
+    assert gpu_users(host, simulated=False, asker=0, pod_uid="uid-1").users == others
+    reader = GpuUser(minor=0, pid=20, name="reader")
+    assert gpu_users(host, simulated=False, asker=0).users == (reader, *others)
+
+
 def test_an_answer_names_so_many_and_counts_the_rest(
     host: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

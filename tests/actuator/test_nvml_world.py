@@ -365,6 +365,26 @@ def test_a_container_that_sees_the_host_s_processes_leaves_those_of_pods_to_the_
     assert held == {DeviceUser(UserKind.PROCESS, "22 nv-hostengine")}
 
 
+@pytest.mark.parametrize(("pod_uid", "waits"), [("uid-1", False), (None, True)])
+def test_a_change_does_not_wait_for_the_agent_next_to_the_actuator(
+    tmp_path: Path, pod_uid: str | None, waits: bool
+) -> None:
+    """A cgroup namespace hides that both are in one pod, unless the actuator knows its pod."""
+    on = node(tmp_path)
+    root = on.simulation.host_root
+    reader = f"0::/../cri-containerd-{'0e' * 32}.scope"
+    process(root / "proc", 1, "init", parent=0)
+    process(root / "proc", 7, "gpuscape", cgroup="0::/")
+    (root / "proc/7/ns").mkdir()
+    (root / "proc/7/ns/cgroup").symlink_to("cgroup:[4026532567]")
+    (root / "proc/self").symlink_to("7")
+    process(root / "proc", 8, "gpuscape", f"{root}/dev/nvidia0", cgroup=reader)
+    with on.simulation, NvmlWorld(on.start, pod_uid=pod_uid) as world:
+        world.observe()
+        held = world.device_users().get(MigPart(on_uuid(world), None), frozenset())
+    assert held == ({DeviceUser(UserKind.PROCESS, "8 gpuscape")} if waits else frozenset())
+
+
 def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> None:
     """All are read once, for the plan, however many steps it takes, and not in the fresh session.
 

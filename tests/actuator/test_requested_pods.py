@@ -58,7 +58,7 @@ def test_a_worker_gets_all_that_a_request_has(
         return ChangeResult(outcome=Outcome.APPLIED)
 
     monkeypatch.setattr(supervised_changes, "run_change", run)
-    settings = ActuatorSettings(journal=tmp_path, change_deadline_seconds=71.0)
+    settings = ActuatorSettings(journal=tmp_path, change_deadline_seconds=71.0, pod_uid="uid-1")
     carry_out = supervised_changes.supervised(Start(), settings)
     pods = (PodOnGpu(gpu=GPU, instance=1, kind="pod", name="ns/a"),)
     layouts = {GPU: RequestedLayout(mig=True)}
@@ -68,6 +68,7 @@ def test_a_worker_gets_all_that_a_request_has(
     carry_out(None)
 
     applied, restored, resumed = orders
+    assert {order.pod_uid for order in orders} == {"uid-1"}
     assert applied.request is not None
     assert (applied.request.change, applied.users, applied.give_up) == ("12345678", pods, ())
     assert restored.request is None

@@ -105,7 +105,10 @@ def actuator_pod() -> tuple[dict[str, Any], dict[str, Any]]:
 def test_the_actuators_variables_are_settings_that_take_these_values() -> None:
     _, made = actuator_pod()
     kinds = {name: it.spec.kind for it in ACTUATOR_SETTINGS.options for name in it.variables}
-    for entry in made["env"]:
+    by_pod = {it["name"]: it["valueFrom"] for it in made["env"] if "valueFrom" in it}
+    assert by_pod == {"POD_UID": {"fieldRef": {"fieldPath": "metadata.uid"}}}
+    assert by_pod.keys() <= kinds.keys()
+    for entry in (it for it in made["env"] if "value" in it):
         if entry["name"] != VARIABLE and not entry["name"].startswith("NVIDIA_"):  # other readers
             kinds[entry["name"]].read(entry["value"])
     assert (made["command"], made["args"]) == (["gpuscape"], ["actuator"])

@@ -79,6 +79,40 @@ def test_uid_and_labels_are_all_that_is_kept() -> None:
     assert known.by_uid("uid-other") is None
 
 
+STATIC = "36b6d6be73b1065af369b3985edafa09"
+
+
+def a_mirror(name: str, **annotations: str) -> Object:
+    pod = a_pod(name)
+    written = {f"kubernetes.io/config.{key}": value for key, value in annotations.items()}
+    return pod | {"metadata": pod["metadata"] | {"annotations": written}}
+
+
+def test_a_static_pod_is_found_by_the_uid_that_its_kubelet_has() -> None:
+    known = Told().pods
+    known.on_watch_event(ObjectSeen(object=a_mirror("proxy", hash=STATIC, mirror=STATIC)))
+
+    found = known.by_uid(STATIC)
+
+    assert found is not None
+    assert (found.name, found.uid) == ("proxy", "uid-proxy")
+    assert known.by_uid("uid-proxy") == found
+
+
+def test_no_pod_takes_the_place_of_another_by_an_annotation() -> None:
+    """Anybody who may create a pod may annotate it."""
+    known = Told().pods
+    known.on_watch_event(ObjectSeen(object=a_mirror("a", hash="uid-job", mirror="uid-job")))
+    known.on_watch_event(ObjectSeen(object=a_mirror("b", hash=STATIC)))
+    known.on_watch_event(ObjectSeen(object=a_pod()))
+
+    found = known.by_uid("uid-job")
+
+    assert found is not None
+    assert found.name == "job"
+    assert known.by_uid(STATIC) is None
+
+
 def test_no_label_is_kept_where_none_was_asked_for() -> None:
     known = Told(labels=None).pods
     known.on_watch_event(ObjectSeen(object=a_pod(labels={"app": "train"})))

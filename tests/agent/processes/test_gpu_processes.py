@@ -183,6 +183,35 @@ def test_processes_are_looked_up_below_the_host_s_root(tmp_path: Path) -> None:
     assert found[0].name is not None
 
 
+def test_a_static_pod_has_the_uid_that_the_api_server_has(tmp_path: Path) -> None:
+    """Its cgroup has another one, and what names pods to users has the API server's."""
+    own_proc(tmp_path)
+    static = "36b6d6be73b1065af369b3985edafa09"
+    (tmp_path / "proc/self/cgroup").write_text(f"0::/kubepods/pod{static}/x\n")
+    pod = KnownPod(namespace="kube-system", name="proxy", uid=UID, static_uid=static, ended=False)
+    processes = GpuProcesses(tmp_path, by_uid={static: pod}.get)
+    readings = [build.sample(GPU, processes=(row(os.getpid(), 1),), gpu_busy_ratio=0.5)]
+
+    (use,) = processes.uses(readings)
+
+    assert use.pod == OfPod(uid=UID, namespace="kube-system", name="proxy")
+    assert processes.of_pods(readings).keys() == {GPU.bus_id}
+    assert processes.of_pods(readings)[GPU.bus_id].keys() == {(None, UID)}
+
+
+def test_of_the_agent_s_own_pod_a_hidden_process_is_known_by_the_setting(tmp_path: Path) -> None:
+    own_proc(tmp_path)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "proc/self/ns/cgroup").symlink_to("cgroup:[4026532567]")
+    readings = [build.sample(GPU, processes=(row(os.getpid(), 1),), gpu_busy_ratio=0.5)]
+
+    for pod_uid, keys in ((UID, {(None, UID)}), (None, set())):
+        processes = GpuProcesses(tmp_path, pod_uid=pod_uid)
+        (use,) = processes.uses(readings)
+        assert use.pod == (None if pod_uid is None else OfPod(uid=UID))
+        assert processes.of_pods(readings)[GPU.bus_id].keys() == keys
+
+
 def test_without_the_host_s_pids_nothing_is_told_and_why_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

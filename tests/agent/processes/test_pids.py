@@ -10,73 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.processes.pids import MOST_NAME_CHARACTERS, ProcessOwner, missing, pod_uid, process_owner
+from agent.processes.pids import MOST_NAME_CHARACTERS, ProcessOwner, missing, process_owner
 
 UID = "3f2a9c1d-0b7c-4d55-9d2e-6a1f0c9b8e77"
-SLICE = UID.replace("-", "_")
-OTHER = "11111111-2222-4333-8444-555555555555"
-STATIC = "0123456789abcdef0123456789abcdef"
 ID = "c" * 64
-V1 = "12:pids:{0}\n4:memory:{0}\n1:name=systemd:{0}\n0::/system.slice/containerd.service\n"
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        # cgroupfs: one folder for the pod, one for the container
-        f"/kubepods/burstable/pod{UID}/{ID}",
-        f"/kubepods/besteffort/pod{UID}/{ID}",
-        f"/kubepods/pod{UID}/{ID}",
-        f"/kubepods/burstable/pod{UID}/crio-{ID}",
-        # systemd: containerd, CRI-O, docker
-        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice"
-        f"/cri-containerd-{ID}.scope",
-        f"/kubepods.slice/kubepods-pod{SLICE}.slice/crio-{ID}.scope",
-        f"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{SLICE}.slice"
-        f"/docker-{ID}.scope",
-        f"/kubepods.slice/kubepods-pod{SLICE}.slice/crio-{ID}.scope/container",
-        # containerd on cgroupfs below a kubelet on systemd
-        f"/system.slice/containerd.service/kubepods-burstable-pod{SLICE}.slice:cri-containerd:{ID}",
-        # a node that is a container
-        f"/docker/{ID}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{SLICE}.slice"
-        f"/cri-containerd-{ID}.scope",
-        # from within another container's cgroup namespace
-        f"/../../kubepods-besteffort-pod{SLICE}.slice/cri-containerd-{ID}.scope",
-        f"/../../pod{UID}/{ID}",
-        # a group that the container made itself
-        f"/kubepods/pod{UID}/{ID}/kubepods/pod{OTHER}/{ID}",
-        f"/kubepods/pod{UID}/{ID}/pod{OTHER}",
-    ],
-)
-@pytest.mark.parametrize("version", [V1, "0::{0}\n"], ids=["v1", "v2"])
-def test_the_pod_is_found_in_a_cgroup_of_every_runtime_and_driver(path: str, version: str) -> None:
-    assert pod_uid(version.format(path)) == UID
-
-
-def test_a_pod_from_a_file_on_the_node_has_a_uid_of_another_form() -> None:
-    assert pod_uid(f"0::/kubepods/pod{STATIC}/{ID}\n") == STATIC
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\n",
-        "0::/\n",
-        "0::/user.slice/user-1000.slice/session-3.scope\n",
-        f"0::/docker/{ID}\n",
-        f"0::/machine.slice/libpod-{ID}.scope\n",
-        f"0::/machine.slice/libpod_pod_{ID}.slice\n",
-        f"0::/kubepods/pod{UID}0/{ID}\n",
-        f"0::/kubepods/pod{UID[:-1]}/{ID}\n",
-        f"0::/kubepods/xpod{UID}/{ID}\n",
-        f"0::/kubepods/pod{UID.upper()}/{ID}\n",
-        "no cgroup at all",
-        "\x00\ufffd::",
-    ],
-)
-def test_what_is_no_pod_s_cgroup_names_none(text: str) -> None:
-    assert pod_uid(text) is None
 
 
 def tree(root: Path, *, pid: int | None = None, namespace: int = 4026532000) -> Path:
@@ -110,8 +47,50 @@ def test_without_host_pid_the_first_process_is_the_container_s(tmp_path: Path) -
     (proc / "1/cgroup").write_text("0::/\n")
 
     assert missing(proc) == (
-        "no process outside the agent's container is seen: run it with hostPID: true"
+        "no process outside the agent's pod is seen: run it with hostPID: true"
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "first"),
+    [
+        ("0::/", f"0::/../cri-containerd-{ID}.scope"),
+        ("0::/", f"0::/../{ID}"),
+        (f"0::/kubepods/pod{UID}/a", f"0::/kubepods/pod{UID}/{ID}"),
+        (f"4:memory:/kubepods/pod{UID}/a\n0::/", f"4:memory:/kubepods/pod{UID}/{ID}\n0::/"),
+    ],
+)
+def test_where_a_pod_shares_its_processes_the_first_is_the_pod_s(
+    tmp_path: Path, own: str, first: str
+) -> None:
+    """As with shareProcessNamespace: it is the pod's pause container, and not the host's init."""
+    proc = tree(tmp_path)
+    (proc / "self/ns/cgroup").symlink_to("cgroup:[4026532567]")
+    (proc / "self/cgroup").write_text(own)
+    (proc / "1/cgroup").write_text(first)
+
+    assert missing(proc) == (
+        "no process outside the agent's pod is seen: run it with hostPID: true"
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "first"),
+    [
+        ("0::/", "0::/../../../../init.scope"),
+        (f"0::/kubepods/pod{UID}/a", "0::/init.scope"),
+        ("0::/system.slice/gpuscape.service", "0::/init.scope"),
+    ],
+)
+def test_a_node_that_is_a_container_has_an_init_of_its_own(
+    tmp_path: Path, own: str, first: str
+) -> None:
+    proc = tree(tmp_path)
+    (proc / "self/ns/cgroup").symlink_to("cgroup:[4026532567]")
+    (proc / "self/cgroup").write_text(own)
+    (proc / "1/cgroup").write_text(first)
+
+    assert missing(proc) is None
 
 
 def test_without_host_pid_the_host_s_pids_are_others(tmp_path: Path) -> None:

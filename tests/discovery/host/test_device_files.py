@@ -12,7 +12,6 @@ from discovery.host.device_files import (
     PROC,
     ancestors,
     openers,
-    pod_of_process,
     proc_folder,
     process_name,
     whole_process_name,
@@ -20,7 +19,6 @@ from discovery.host.device_files import (
 
 POD = "0c5f1c7e-5d3a-4f0e-9a43-1f2e3d4c5b6a"
 PODS_CGROUP = f"0::/kubepods/burstable/pod{POD}/abc"
-SYSTEMDS = f"0::/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/cri-containerd-1.scope"
 
 
 def process(
@@ -84,17 +82,6 @@ def test_a_name_that_the_kernel_cuts_is_whole_where_the_command_line_has_it(
 def test_a_simulated_machine_s_files_are_those_below_its_root(host: Path) -> None:
     (host / "proc/50/fd/9").symlink_to(f"{host}/dev/nvidia7")
     assert openers(host, simulated=True) == {7: {50}}
-
-
-@pytest.mark.parametrize("cgroup", [PODS_CGROUP, SYSTEMDS, f"0::/../../pod{POD}/b"])
-def test_a_process_s_pod_is_known_by_its_cgroup(host: Path, cgroup: str) -> None:
-    process(host / "proc", 70, "plugin", cgroup=cgroup)
-    assert pod_of_process(70, host / "proc") == POD
-
-
-@pytest.mark.parametrize("pid", [40, 12345, "self"])
-def test_what_is_in_no_pod_or_gone_has_none(host: Path, pid: int | str) -> None:
-    assert pod_of_process(pid, host / "proc") == ""
 
 
 def test_ancestors_go_up_to_the_first_whatever_a_name_looks_like(host: Path) -> None:
