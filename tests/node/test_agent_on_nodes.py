@@ -35,6 +35,7 @@ from tests.node.container_agents import (
 from tests.node.process_cgroup import ProcessCgroup
 from tests.node.real_cluster import AGENT, RealCluster
 from tests.node.real_node import SOON, RealNode
+from tests.slower import SLOWER
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 """The first one waits for an image, two nodes and their agents."""
@@ -45,7 +46,7 @@ REFUSED: Final = 422
 KILLED: Final = 137
 """The exit code of a container whose program SIGKILL ended."""
 KUBELETS: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-FIRST_SECONDS: Final = 15.0
+FIRST_SECONDS: Final = 15.0 * SLOWER
 """From the start of the container, which is known to the second, to the Node's first labels."""
 CLEAN_SECONDS: Final = 10.0
 """For an agent that is asked to end; the kubelet would kill it after 30."""

@@ -24,6 +24,7 @@ from tests.controlplane.builds import NotPreparedError
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.programs import ROOT
 from tests.node import images
+from tests.quick_folder import quick_folder
 from tests.uml import first_process, kernel
 from tests.uml.first_process import Job
 
@@ -31,6 +32,8 @@ MEMORY_GIB: Final = 6
 """Enough for a control plane and two nodes."""
 DISK_GIB: Final = 12
 """As the guest sees it; on the host it takes what is written."""
+DISK: Final = "disk"
+"""In the folder of one run."""
 SLOWER: Final = 4
 """How many times longer tests may wait: a guest has one processor, and slow system calls."""
 TIMEOUT_SECONDS: Final = 600
@@ -74,15 +77,19 @@ def run(job: Job, *, memory_gib: int = MEMORY_GIB, say: Callable[[str], object])
     boot, RuntimeError where it ends before the job does.
     """
     root = kernel.unpacked()
-    with tempfile.TemporaryDirectory(prefix="uml-") as scratch:
-        result = Path(scratch, "result")
+    # not in memory, where the guest has its own
+    with quick_folder(Path(tempfile.gettempdir())) as folder:
+        scratch = folder.path
+        result = scratch / "result"
         result.mkdir()
         (result / first_process.JOB).write_text(json.dumps(asdict(job)), encoding="utf-8")
-        command = _command(root, Path(scratch), memory_gib)
+        command = _command(root, scratch, memory_gib)
         before: list[str] = []
         with _started(command) as output:
             for line in output:
                 begun = (result / first_process.BEGUN).exists()
+                if begun:  # the guest has it open: nothing is left of it, however this ends
+                    (scratch / DISK).unlink(missing_ok=True)
                 (say if begun else before.append)(line.replace("\r\n", "\n"))
         code = result / first_process.CODE
         if code.exists():
@@ -95,7 +102,7 @@ def run(job: Job, *, memory_gib: int = MEMORY_GIB, say: Callable[[str], object])
 
 def _command(root: Path, scratch: Path, memory_gib: int) -> Sequence[str | Path]:
     """The kernel's command line; makes the disk. What follows ``--`` is for the first process."""
-    disk = scratch / "disk"
+    disk = scratch / DISK
     with disk.open("wb") as file:
         file.truncate(DISK_GIB * kernel.GIB)
     # no journal: what is on the disk ends with the guest

@@ -68,19 +68,22 @@ def test_a_machine_of_namespaces_runs_there() -> None:
     assert any(" 1 passed in " in line for line in lines)
 
 
-def test_no_process_of_a_guest_outlives_its_starter() -> None:
+def test_no_process_and_no_disk_of_a_guest_outlives_its_starter(tmp_path: Path) -> None:
     kernel.demand(SMALL_GIB)
     command = (sys.executable, "-c", STARTER)
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as starter:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as starter:
         try:
             assert starter.stdout
             assert starter.stdout.readline() == "up\n"
             below = psutil.Process(starter.pid).children(recursive=True)
-            guests = {it.name() for it in below}
         finally:
             starter.kill()
     until(lambda: not any(it.is_running() for it in below))
-    assert len(below) > 1, guests
+    assert len(below) > 1
+    assert not list(tmp_path.rglob(guest.DISK))
 
 
 class Fake:
