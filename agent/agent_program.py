@@ -294,7 +294,8 @@ class _Running:
             ticks["pods"] = parts.pods(settings, name, latest, known, in_cluster).ask
         self.devices = SelectedDevices(settings.devices, at_start=before is None)
         former = None if before is None else before.publisher
-        publisher = Publisher(self._labels, sinks, former, boot=boot)
+        show = parts.device_exchange(settings, self._place.root, latest, defects, ending)
+        publisher = Publisher(self._labels, sinks, former, boot=boot, show=show)
         self.publisher = publisher
         self.agent = NodeAgent(
             machine.reader,

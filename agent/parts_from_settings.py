@@ -33,6 +33,7 @@ from api.mig_resources import MigStrategy
 from base.defects import Defects
 from base.errors import BadInput, GpuscapeError
 from base.runtime import Tick
+from discovery.model import NodeSnapshot
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import CountersConfig
 
@@ -80,6 +81,24 @@ def kept_records(
     file = records_file.RecordsFile(settings.state_file, root, records, report=report)
     with file.kept(defects):
         yield
+
+
+def device_exchange(
+    settings: AgentSettings,
+    root: Path,
+    latest: LatestMetrics,
+    defects: Defects,
+    ending: contextlib.ExitStack,
+) -> Callable[[NodeSnapshot], None]:
+    """What takes snapshots for the file of ``gpuscape devices``, where the settings want one."""
+    if settings.exchange_folder is None:
+        return lambda _snapshot: None
+    from agent.exchange.exchange_file import ExchangeFile  # placement takes memory
+
+    report = source_report(latest.refresh, "device-exchange")
+    file = ExchangeFile(settings.exchange_folder, root, report=report)
+    ending.enter_context(file.kept(defects))
+    return file.show
 
 
 def cluster_client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient | None:

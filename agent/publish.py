@@ -59,11 +59,14 @@ class Publisher:
         before: Publisher | None = None,
         *,
         boot: str = "",
+        show: Callable[[NodeSnapshot], object] = lambda _snapshot: None,
     ) -> None:
         """``before`` had other settings; its labels are those that changes are counted from.
 
-        ``boot`` is the host's boot id; empty where it cannot be read.
+        ``boot`` is the host's boot id; empty where it cannot be read. ``show`` gets each snapshot
+        that labels are decided from.
         """
+        self._show = show
         self._settings = settings
         self._boot = boot
         self._sinks = sinks
@@ -86,6 +89,7 @@ class Publisher:
         if hung and not before:
             return Published(changed=0, failures=(), reached={})
         snapshot = self._as_before(snapshot, missed_once)
+        self._show(snapshot)
         labels = decide_labels(snapshot, self._settings)
         decided = NodeDecision(
             labels=_settled(labels.decisions, snapshot),

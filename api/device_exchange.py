@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -54,7 +54,7 @@ _Number = Annotated[int, Meta(ge=0, le=_LARGEST_NUMBER)]
 class ExchangedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A cause that holds now, by the table of causes in ``health``."""
 
-    health: Literal["unknown", "degraded", "unhealthy"]
+    health: Annotated[str, Meta(pattern="^(unknown|degraded|unhealthy)$", max_length=9)]
     reason: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=63)]
 
 
@@ -190,6 +190,15 @@ def written(exchange: DeviceExchange) -> bytes:
     data = _FORMAT.encode(exchange)
     read_exchange(data, exchange.boot_id)
     return data
+
+
+def problem_of(gpu: ExchangedGpu) -> str | None:
+    """Why the file has no form for this GPU or for one of its MIG devices; None where it has."""
+    try:
+        msgspec.convert(msgspec.to_builtins(gpu), ExchangedGpu)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
 
 
 def table_of(sets: Iterable[int]) -> str:

@@ -15,18 +15,24 @@ _RANK = {rule.reason: rank for rank, rule in enumerate(GPU_RULES)}
 
 def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
     """The worst verdict on a GPU; ``snapshot`` has the peers it is compared with."""
+    healthy = HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id)
+    return next(iter(gpu_verdicts(gpu, snapshot)), healthy)
+
+
+def gpu_verdicts(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> tuple[HealthVerdict, ...]:
+    """All causes that a GPU shows, the worst first; none for a healthy one."""
     verdicts = [
         HealthVerdict(health=rule.health, reason=rule.reason, bus_id=gpu.bus_id)
         for rule in GPU_RULES
         if rule.holds(gpu, snapshot)
     ]
     if gpu.nvidia is not None:
-        verdicts += _xid_verdicts(gpu.bus_id, gpu.nvidia)
-    healthy = HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id)
-    return min(verdicts, key=severity, default=healthy)
+        verdicts += xid_verdicts(gpu.bus_id, gpu.nvidia)
+    return tuple(sorted(verdicts, key=severity))
 
 
-def _xid_verdicts(bus_id: str, nvidia: NvidiaFacts) -> Iterator[HealthVerdict]:
+def xid_verdicts(bus_id: str, nvidia: NvidiaFacts) -> Iterator[HealthVerdict]:
+    """A verdict for each XID of a GPU that is not over."""
     for xid in nvidia.xids:
         health = xid_health(xid.code, recovered=nvidia.recovery_action == 0)
         if not xid.over and health is not Health.HEALTHY:

@@ -309,6 +309,11 @@ class AgentSettings:
         unset="none: a restart forgets these",
         subject="Machine",
     )
+    exchange_folder: Path | None = optional_path(
+        "Folder for the file that `gpuscape devices` reads: GPUs, MIG devices, their health and"
+        " links. The agent makes it if its parent is there, and lets only its own user in.",
+        unset="none: the file is not written",
+    )
     simulate: str | None = setting(
         None,
         kinds.text_kind("MACHINE|FILE"),

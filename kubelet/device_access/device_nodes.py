@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,12 @@ def read_minors(root: Path) -> Minors:
         used=frozenset(minor for minor, name in possible.items() if name in present),
         possible=frozenset(possible),
     )
+
+
+def capability_minors(root: Path) -> Mapping[str, int]:
+    """Capability, such as ``gpu0/gi1/access``, to the minor number of its node, of all possible
+    instances of a host; empty if it has no MIG."""
+    return {name: minor for minor, name in instance_minors(_text(root / _MINORS)).items()}
 
 
 def make_nodes(root: Path, *, stand_ins: bool = False) -> NodesMade:
