@@ -7,8 +7,11 @@ no device. Each reading opens the folder anew, since the agent may replace it.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +38,7 @@ class ExchangeState(StrEnum):
     GOOD = "good"
     MISSING = "missing"
     DAMAGED = "damaged"
+    UNREADABLE = "unreadable"
     FOREIGN = "foreign"  # someone else than the agent could have written it
     OTHER_VERSION = "other-version"
     OTHER_BOOT = "other-boot"
@@ -50,7 +54,8 @@ class ExchangeReading:
     exchange: DeviceExchange | None = None
     """The last good content of this boot; None: there is none, so no device is known."""
     age_seconds: float | None = None
-    """Time since the content was last seen to be written anew, by the reader's own clock."""
+    """Time since the content was written: by the file's time when it was first seen, from then on
+    by the reader's own clock."""
 
 
 class ForeignFile(BadInput):
@@ -60,13 +65,24 @@ class ForeignFile(BadInput):
 class ExchangeReader:
     """Keeps the last good content of the file. One thread."""
 
-    def __init__(self, folder: Path, boot_id: str, *, owner: int = 0) -> None:
-        """``boot_id`` is the host's now; ``owner`` the user ID of the folder and the file."""
+    def __init__(
+        self,
+        folder: Path,
+        boot_id: str,
+        *,
+        owner: int = 0,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """``boot_id`` is the host's now; ``owner`` the user ID of the folder and the file.
+
+        ``wall`` is Unix time, for the age of a file that was there before the reader.
+        """
+        self._wall = wall
         self._folder = folder
         self._boot_id = boot_id
         self._owner = owner
         self._content: DeviceExchange | None = None
-        self._seen_at = 0.0
+        self._written_at = 0.0
 
     def read(self, now: float) -> ExchangeReading:
         """Read the file; ``now`` is monotonic. Raises nothing.
@@ -76,11 +92,13 @@ class ExchangeReader:
         own file.
         """
         try:
-            content = read_exchange(self._bytes(), self._boot_id)
+            data, changed_at = self._bytes()
+            content = read_exchange(data, self._boot_id)
         except (BadInput, OSError) as error:
             return self._reading(_state_of(error), _sentence(error), now)
         if content != self._content:
-            self._content, self._seen_at = content, now
+            self._content = content
+            self._written_at = now - max(0.0, self._wall() - changed_at)
         return self._reading(ExchangeState.GOOD, "", now)
 
     def _reading(self, state: ExchangeState, why: str, now: float) -> ExchangeReading:
@@ -88,11 +106,11 @@ class ExchangeReader:
             state=state,
             why=why,
             exchange=self._content,
-            age_seconds=None if self._content is None else now - self._seen_at,
+            age_seconds=None if self._content is None else now - self._written_at,
         )
 
-    def _bytes(self) -> bytes:
-        """The file's content. Raises OSError and ForeignFile."""
+    def _bytes(self) -> tuple[bytes, float]:
+        """The file's content and time of change. Raises OSError and ForeignFile."""
         folder = os.open(self._folder, _FOLDER)
         try:
             self._check_owner(os.fstat(folder), "folder")
@@ -101,7 +119,7 @@ class ExchangeReader:
                 if not stat.S_ISREG(status.st_mode):
                     raise ForeignFile("the agent's file of devices is no regular file")
                 self._check_owner(status, "file")
-                return _at_most(file.fileno(), MOST_BYTES + 1)
+                return _at_most(file.fileno(), MOST_BYTES + 1), status.st_mtime
         finally:
             os.close(folder)
 
@@ -123,7 +141,10 @@ def _state_of(error: BadInput | OSError) -> ExchangeState:
     match error:
         case FileNotFoundError():
             return ExchangeState.MISSING
-        case ForeignFile() | OSError():  # a link is an OSError, by O_NOFOLLOW
+        case OSError():  # O_NOFOLLOW: of a file, and of a folder with O_DIRECTORY
+            is_other_kind = error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
+            return ExchangeState.FOREIGN if is_other_kind else ExchangeState.UNREADABLE
+        case ForeignFile():
             return ExchangeState.FOREIGN
         case UnknownExchangeVersion():
             return ExchangeState.OTHER_VERSION
