@@ -320,6 +320,20 @@ def test_what_another_process_knew_is_taken_at_the_start_alone(tmp_path: Path) -
     assert records.restored
 
 
+def test_the_file_for_devices_is_kept_where_a_folder_is_set(tmp_path: Path) -> None:
+    boot_id = tmp_path / "proc/sys/kernel/random/boot_id"
+    boot_id.parent.mkdir(parents=True)
+    boot_id.write_text("0f0f0f0f-1111-4222-8333-444444444444\n")
+    folder = tmp_path / "exchange"
+    for settings in (AgentSettings(), AgentSettings(exchange_folder=folder)):
+        assert not folder.exists()
+        with contextlib.ExitStack() as ending:
+            show = parts.device_exchange(settings, tmp_path, latest_of(settings), Defects(), ending)
+            show(build.node([GPU]))
+            if settings.exchange_folder is not None:
+                until((folder / "devices.json").exists)
+
+
 # pods
 
 

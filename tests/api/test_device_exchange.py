@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api import device_exchange
 from api.device_exchange import (
     MOST_BYTES,
     DamagedExchange,
@@ -21,6 +22,7 @@ from api.device_exchange import (
     read_exchange,
     written,
 )
+from api.versioned import VersionedFormat
 from tests.devices.exchange_files import (
     BOOT,
     OTHER_BOOT,
@@ -99,6 +101,21 @@ def test_another_boot_and_another_version_are_told_apart() -> None:
         read(document(boot_id=OTHER_BOOT))
     with pytest.raises(UnknownExchangeVersion):
         read(document(v=2))
+
+
+def test_the_version_before_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    (present,) = device_exchange.READ_FORMATS
+    following = VersionedFormat(
+        name="the next format",
+        remedy="wait",
+        content=DeviceExchange,
+        version=2,
+        most_length=MOST_BYTES,
+    )
+    monkeypatch.setattr(device_exchange, "READ_FORMATS", (following, present))
+    assert [read(document(v=version)).v for version in (1, 2)] == [1, 2]
+    with pytest.raises(UnknownExchangeVersion):
+        read(document(v=3))
 
 
 BRACKETS = b'{"v":1,"later":' + b"[" * (MOST_BYTES - 100)
