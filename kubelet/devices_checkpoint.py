@@ -94,6 +94,29 @@ def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
     )
 
 
+def held_by_resource(file: Path) -> Mapping[str, frozenset[str]]:
+    """Resource to its devices that the kubelet counts as held, those of ended pods included.
+
+    ``file``: the checkpoint. Empty where there is none yet. Raises BadInput where it cannot be
+    read.
+    """
+    if not file.exists():
+        return {}
+    held: dict[str, set[str]] = {}
+    for entry in _decoded(file).PodDeviceEntries or ():
+        for ids in (entry.DeviceIDs or {}).values():
+            held.setdefault(entry.ResourceName, set()).update(ids or ())
+    return {resource: frozenset(ids) for resource, ids in held.items()}
+
+
+def _decoded(file: Path) -> _Data:
+    content = read_bytes(file, most_bytes=MOST_BYTES)
+    try:
+        return msgspec.json.decode(content, type=_Checkpoint).Data
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"cannot read {file}: no checkpoint of a kubelet: {error}") from error
+
+
 def pod_names(root: Path) -> Mapping[str, str]:
     """UID to ``namespace/name`` of the pods whose logs the host at ``root`` has."""
     return {uid: name for uid, (name, _) in _logs(root / LOGS)}
@@ -111,11 +134,7 @@ def _of_plugins(root: Path, now: float, logs: Mapping[str, tuple[str, Path]]) ->
         return NO_KUBELET
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}") from error
-    content = read_bytes(file, most_bytes=MOST_BYTES)
-    try:
-        data = msgspec.json.decode(content, type=_Checkpoint).Data
-    except msgspec.MsgspecError as error:
-        raise BadInput(f"cannot read {file}: no checkpoint of a kubelet: {error}") from error
+    data = _decoded(file)
     fresh = now - written < SETTLED_SECONDS
     entries = data.PodDeviceEntries or ()
     folders = {it.PodUID: logs[it.PodUID][1] for it in entries if it.PodUID in logs}

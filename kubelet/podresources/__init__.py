@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet's pod-resources socket: which pod has which devices. The only home of gRPC."""
+"""The kubelet's pod-resources socket: which pod has which devices."""

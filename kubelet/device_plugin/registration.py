@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps one resource registered with the kubelet, through its restarts and lost streams.
+
+Each registration has a server and a socket of its own. It is over when the kubelet ends the stream
+of the list, when another ``kubelet.sock`` is there (the kubelet started again), or when the own
+socket's file is gone (a starting kubelet empties the folder).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from base.backoff import Backoff
+from base.log_once import LogOnce
+from kubelet.device_plugin.plugin_model import ListedDevice, ResourceAnswers
+from kubelet.device_plugin.plugin_sockets import (
+    KUBELET_SOCKET,
+    fresh_name,
+    identity,
+    rival_socket,
+)
+from kubelet.device_plugin.resource_server import CannotServe, ResourceServer, register
+
+REGISTER_SECONDS: Final = 15.0
+"""The kubelet calls back within, for at most 10 s."""
+WATCH_SECONDS: Final = 5.0
+"""Time from a registration to the kubelet's ListAndWatch."""
+POLL_SECONDS: Final = 0.5
+FIRST_WAIT_SECONDS: Final = 0.1
+LONGEST_WAIT_SECONDS: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class RegistrationState(StrEnum):
+    """Where a resource stands with the kubelet."""
+
+    UNREGISTERED = "unregistered"
+    RIVAL = "rival"
+    """Another plugin answers for the resource."""
+    REGISTERED = "registered"
+    """The kubelet follows the list."""
+
+
+class Registration:
+    """One resource and its registration. Belongs to one event loop."""
+
+    def __init__(
+        self, folder: Path, resource: str, answers: ResourceAnswers, backoff: Backoff | None = None
+    ) -> None:
+        """``folder``: the kubelet's folder of device plugins. Nothing happens before ``run``."""
+        self._folder = folder
+        self._answers = answers
+        self._backoff = backoff or Backoff(
+            first_seconds=FIRST_WAIT_SECONDS, longest_seconds=LONGEST_WAIT_SECONDS
+        )
+        self._failures = LogOnce()
+        self._server: ResourceServer | None = None
+        self._devices: tuple[ListedDevice, ...] = ()
+        self.resource = resource
+        self.state = RegistrationState.UNREGISTERED
+        self.registrations = 0
+        """Registrations that succeeded, since the start."""
+
+    def publish(self, devices: Iterable[ListedDevice]) -> None:
+        """List these devices, now and after each new registration.
+
+        An empty list withdraws the resource: the stream stays, since the Node keeps the old number
+        of devices for five minutes after its end.
+        """
+        self._devices = tuple(devices)
+        if self._server is not None:
+            self._server.publish(self._devices)
+
+    async def run(self) -> None:
+        """Register, and register again whenever that is needed, until the task is cancelled."""
+        while True:
+            why = await self._registered_once()
+            self.state = RegistrationState.UNREGISTERED
+            if why:
+                if self._failures.is_new(why):
+                    log.warning(
+                        "device plugin not registered",
+                        extra={"resource": self.resource, "why": why},
+                    )
+                if rival_socket(self._folder, self.resource):
+                    self.state = RegistrationState.RIVAL
+                await asyncio.sleep(self._backoff.failed())
+
+    async def _registered_once(self) -> str:
+        """One registration from its begin to its end; why it failed, empty where it was one."""
+        rival = rival_socket(self._folder, self.resource)
+        if rival is not None:
+            return f"another device plugin answers for the resource on {rival}: remove it first"
+        kubelet_socket = self._folder / KUBELET_SOCKET
+        kubelet = identity(kubelet_socket)
+        if kubelet is None:
+            return f"{kubelet_socket}: the kubelet is down, or its folder is not mounted here"
+        name = fresh_name(self.resource)
+        server = ResourceServer(self.resource, self._answers)
+        server.publish(self._devices)
+        try:
+            await server.start(self._folder / name)
+            self._server = server
+            own = identity(self._folder / name)
+            why = await register(kubelet_socket, name, self.resource, REGISTER_SECONDS)
+            if why:
+                return f"the kubelet refused: {why}"
+            if not await _is_set(server.watched, WATCH_SECONDS):
+                return f"the kubelet did not ask for the list within {WATCH_SECONDS:g} s"
+            self._begun(name)
+            ended = await self._end(server, self._folder / name, (kubelet, own))
+            log.info(
+                "device plugin registration ended", extra={"resource": self.resource, "why": ended}
+            )
+        except CannotServe as error:
+            return str(error)
+        finally:
+            self._server = None
+            await server.stop()
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink()
+        return ""
+
+    def _begun(self, name: str) -> None:
+        self.state = RegistrationState.REGISTERED
+        self.registrations += 1
+        self._backoff.succeeded()
+        self._failures.clear()
+        log.info(
+            "device plugin registered",
+            extra={"resource": self.resource, "socket": name, "devices": len(self._devices)},
+        )
+
+    async def _end(self, server: ResourceServer, socket: Path, identities: object) -> str:
+        """Why the registration is over, once it is."""
+        kubelet_socket = self._folder / KUBELET_SOCKET
+        while not await _is_set(server.lost, POLL_SECONDS):
+            kubelet, own = identity(kubelet_socket), identity(socket)
+            if (kubelet, own) != identities and kubelet is not None:
+                return "own socket removed" if own is None else "the kubelet has a new socket"
+        return "the kubelet ended the stream"
+
+
+async def _is_set(event: asyncio.Event, seconds: float) -> bool:
+    """Whether the event is set within so many seconds."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()

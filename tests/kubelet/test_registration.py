@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A resource stays registered through all that a kubelet does to its plugins."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from base.backoff import Backoff
+from kubelet.device_plugin import registration
+from kubelet.device_plugin.plugin_model import ContainerAccess, HostDevice, HostMount, ListedDevice
+from kubelet.device_plugin.plugin_sockets import fresh_name, remove_leftovers
+from kubelet.device_plugin.registration import Registration, RegistrationState
+from tests.kubelet.played_registration import PlayedKubelet
+
+GPU = "nvidia.com/gpu"
+ONE, TWO = ListedDevice(id="GPU-1", numa_node=1), ListedDevice(id="GPU-2", healthy=False)
+
+
+class Answers:
+    """A plugin that prefers the first devices and gives all kinds of access."""
+
+    async def preferred(
+        self, available: Sequence[str], required: Sequence[str], size: int
+    ) -> Sequence[str]:
+        return [*required, *available][:size]
+
+    def access(self, ids: Sequence[str]) -> ContainerAccess:
+        return ContainerAccess(
+            environment={"NVIDIA_VISIBLE_DEVICES": ",".join(ids)},
+            mounts=(HostMount(container_path="/a", host_path="/b"),),
+            devices=(HostDevice(container_path="/dev/nvidia0", host_path="/dev/nvidia0"),),
+            annotations={"key": "value"},
+            cdi=("nvidia.com/gpu=0",),
+        )
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait for it; pytest ends a test that waits for ever."""
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def scene(folder: Path) -> AsyncIterator[tuple[PlayedKubelet, Registration]]:
+    kubelet = PlayedKubelet(folder)
+    await kubelet.start()
+    backoff = Backoff(first_seconds=0.02, longest_seconds=0.1)
+    resource = Registration(folder, GPU, Answers(), backoff)
+    resource.publish([ONE, TWO])
+    task = asyncio.create_task(resource.run())
+    try:
+        yield kubelet, resource
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await kubelet.stop()
+
+
+def in_scene(
+    folder: Path, steps: Callable[[PlayedKubelet, Registration], Coroutine[Any, Any, None]]
+) -> None:
+    async def play() -> None:
+        async with scene(folder) as (kubelet, resource):
+            await steps(kubelet, resource)
+
+    asyncio.run(play())
+
+
+def test_devices_are_listed_with_health_and_numa_node(tmp_path: Path) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: kubelet.current(GPU))
+        assert kubelet.current(GPU) == {"GPU-1": True, "GPU-2": False}
+        assert kubelet.numa == {"GPU-1": 1}
+        await until(lambda: resource.state is RegistrationState.REGISTERED)
+
+    in_scene(tmp_path, steps)
+
+
+def test_a_list_is_sent_when_it_changes_and_not_else(tmp_path: Path) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: kubelet.current(GPU))
+        for devices in ([ONE, TWO], [ONE, TWO], [ONE], []):
+            resource.publish(devices)
+            await asyncio.sleep(0.05)
+        await until(lambda: kubelet.current(GPU) == {})
+        assert kubelet.lists[GPU] == [{"GPU-1": True, "GPU-2": False}, {"GPU-1": True}, {}]
+        assert resource.registrations == 1, "an empty list withdraws, and the stream stays"
+
+    in_scene(tmp_path, steps)
+
+
+def test_what_the_kubelet_asks_is_answered(tmp_path: Path) -> None:
+    async def steps(kubelet: PlayedKubelet, _resource: Registration) -> None:
+        await until(lambda: kubelet.current(GPU))
+        assert await kubelet.prefer(GPU, ["a", "b"], 2, ["c"]) == ["c", "a"]
+        access = await kubelet.allocate(GPU, ["a", "b"])
+        assert dict(access.envs) == {"NVIDIA_VISIBLE_DEVICES": "a,b"}
+        assert [(m.container_path, m.host_path, m.read_only) for m in access.mounts] == [
+            ("/a", "/b", True)
+        ]
+        assert [(d.host_path, d.permissions) for d in access.devices] == [("/dev/nvidia0", "rw")]
+        assert dict(access.annotations) == {"key": "value"}
+        assert [cdi.name for cdi in access.cdi_devices] == ["nvidia.com/gpu=0"]
+
+    in_scene(tmp_path, steps)
+
+
+def test_each_registration_has_a_socket_of_its_own_and_leaves_none(tmp_path: Path) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        for count in range(1, 4):
+            await until(lambda count=count: len(kubelet.lists.get(GPU, ())) == count)  # type: ignore[misc]
+            await kubelet.drop(kubelet.endpoints[GPU][-1])
+        await until(lambda: resource.registrations == 4)
+        assert len(set(kubelet.endpoints[GPU])) == 4
+        ours = {path.name for path in tmp_path.glob("gpuscape-*")}
+        assert ours == {kubelet.endpoints[GPU][-1]}
+
+    in_scene(tmp_path, steps)
+    assert not list(tmp_path.glob("gpuscape-*"))
+
+
+def test_a_kubelet_that_starts_again_gets_the_list_again(tmp_path: Path) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        for _ in range(5):
+            count = resource.registrations
+            await until(lambda count=count: resource.registrations > count)  # type: ignore[misc]
+            await kubelet.stop()
+            kubelet.lists.clear()
+            await asyncio.sleep(0.02)
+            await kubelet.start()
+        await until(lambda: kubelet.current(GPU) == {"GPU-1": True, "GPU-2": False})
+
+    in_scene(tmp_path, steps)
+
+
+def test_a_new_socket_of_the_kubelet_is_noticed_without_a_word_on_the_stream(
+    tmp_path: Path,
+) -> None:
+    """The old kubelet is stopped by a debugger, say: its stream never ends."""
+
+    async def steps(_old: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        (tmp_path / "kubelet.sock").unlink()
+        new = PlayedKubelet(tmp_path)
+        await new.start()
+        await until(lambda: new.current(GPU))
+        await new.stop()
+
+    in_scene(tmp_path, steps)
+
+
+def test_a_removed_socket_file_is_noticed(tmp_path: Path) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        (tmp_path / kubelet.endpoints[GPU][0]).unlink()
+        await until(lambda: resource.registrations == 2)
+
+    in_scene(tmp_path, steps)
+
+
+def test_a_refusal_is_tried_again(tmp_path: Path) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        kubelet.refuse = "not now"
+        await kubelet.drop(kubelet.endpoints[GPU][-1])
+        await asyncio.sleep(0.2)
+        assert resource.state is RegistrationState.UNREGISTERED
+        assert not list(tmp_path.glob("gpuscape-*")) or resource.registrations == 1
+        kubelet.refuse = ""
+        await until(lambda: resource.registrations == 2)
+
+    in_scene(tmp_path, steps)
+
+
+def test_a_kubelet_that_hangs_is_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.1)
+
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        kubelet.hang = True
+        await kubelet.drop(kubelet.endpoints[GPU][-1])
+        await asyncio.sleep(0.3)
+        kubelet.hang = False
+        await until(lambda: resource.registrations == 2)
+
+    in_scene(tmp_path, steps)
+
+
+def test_beside_a_plugin_that_answers_nothing_is_registered(tmp_path: Path) -> None:
+    """NVIDIA's plugin has this name for its socket; when it is gone the resource is ours."""
+
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        with socket.socket(socket.AF_UNIX) as rival:
+            rival.bind(str(tmp_path / "nvidia-gpu.sock"))
+            rival.listen(64)
+            await kubelet.drop(kubelet.endpoints[GPU][-1])
+            await until(lambda: resource.state is RegistrationState.RIVAL)
+            assert resource.registrations == 1
+        await until(lambda: resource.registrations == 2)
+
+    in_scene(tmp_path, steps)
+
+
+def test_leftovers_of_a_killed_process_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX) as dead:
+        other.bind(str(tmp_path / "gpuscape-alive.sock"))
+        other.listen()
+        dead.bind(str(tmp_path / "gpuscape-dead.sock"))
+        (tmp_path / "nvidia-gpu.sock").touch()
+        dead.close()
+        remove_leftovers(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == {
+            "gpuscape-alive.sock",
+            "nvidia-gpu.sock",
+        }
+
+
+def test_the_longest_path_fits_a_socket_s_address() -> None:
+    name = fresh_name("nvidia.com/mig-1g.10gb.me.some.very.long.name.that.goes.on")
+    assert len(f"/var/lib/kubelet/device-plugins/{name}") < 108
+    assert name != fresh_name("nvidia.com/mig-1g.10gb.me.some.very.long.name.that.goes.on")
