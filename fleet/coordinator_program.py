@@ -112,7 +112,7 @@ def _start(
         burst=40,
     )
     client = connect(program, kubeconfig=settings.kubeconfig)
-    instance = settings.instance or socket.gethostname()
+    instance, namespace = settings.instance or socket.gethostname(), settings.namespace
     metrics = CoordinatorMetrics(version("gpuscape"))
     defects = Defects(metrics.defect_met)
     ending.enter_context(defects.of_threads())
@@ -129,9 +129,7 @@ def _start(
         watches.start_anew()
         policy_watch.start_anew()
 
-    leadership = Leadership(
-        client, identity=instance, namespace=settings.namespace, rolled_back=read_anew
-    )
+    leadership = Leadership(client, identity=instance, namespace=namespace, rolled_back=read_anew)
     policy = FleetPolicySync(client, leads=lambda: leadership.leads)
     taints = StartupTaintRemover(
         client, policy.startup_wait, leads=lambda: leadership.leads, shows=metrics.shows_startup
@@ -151,7 +149,7 @@ def _start(
         terms=settings,
         reports=ChangeReports(events, metrics, policy=lambda: policy.state),
         drains=lambda: policy.drains,
-        namespace=settings.namespace,
+        namespace=namespace,
         defects=defects,
     )
     rounds, beats = _Loop("rounds", ended, defects), _Loop("beats", ended, defects)
@@ -173,19 +171,14 @@ def _start(
         taints.on_node(event)
 
     watches = FleetWatches(
-        client,
-        cache,
-        rounds.trigger,
-        namespace=settings.namespace,
-        on_node=on_node,
-        defects=defects,
+        client, cache, rounds.trigger, namespace=namespace, on_node=on_node, defects=defects
     )
     ending.callback(watches.close)
     policy_watch = Informer(
         client,
         CONFIG_MAPS,
         policy.on_config_map,
-        namespace=settings.namespace,
+        namespace=namespace,
         name=names.MIG_POLICY,
         defects=defects,
     )

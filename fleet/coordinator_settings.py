@@ -74,9 +74,8 @@ class CoordinatorSettings(RolloutSettings):
         """Raises BadInput where settings make no sense."""
         for name in ("failures_in_row", "failures_in_all"):
             if getattr(self, name) < 1:
-                raise BadInput(
-                    f"{name.replace('_', '-')} is 0: give the failures that stop a rollout"
-                )
+                option = name.replace("_", "-")
+                raise BadInput(f"{option} is 0: give the failures that stop a rollout")
         if not self.gpu_resources:
             raise BadInput("gpu-resources is empty: every node would count as idle")
 

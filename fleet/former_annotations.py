@@ -14,9 +14,8 @@ from fleet.slot_lease import SlotLease
 
 def former_permits(view: FleetView) -> list[MigNode]:
     """Nodes with a former permit and without an open change."""
-    return [
-        node for node in view.nodes.values() if node.has_former_permit and not node.is_in_change
-    ]
+    nodes = view.nodes.values()
+    return [node for node in nodes if node.has_former_permit and not node.is_in_change]
 
 
 def may_be_emptied(view: FleetView, slot: SlotLease) -> bool:

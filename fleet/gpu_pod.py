@@ -15,18 +15,15 @@ from kube.amounts.gpu_amounts import asks_gpus
 from kube.api import Object
 from kube.objects.pod import Pod
 
-_DEPLOY: Final = "nvidia.com/gpu.deploy."
-PAUSABLE: Final = frozenset(
-    _DEPLOY + part
-    for part in (
-        "client",
-        "dcgm",
-        "dcgm-exporter",
-        "device-plugin",
-        "gpu-feature-discovery",
-        "nvsm",
-    )
+_PARTS: Final = (
+    "client",
+    "dcgm",
+    "dcgm-exporter",
+    "device-plugin",
+    "gpu-feature-discovery",
+    "nvsm",
 )
+PAUSABLE: Final = frozenset(f"nvidia.com/gpu.deploy.{part}" for part in _PARTS)
 """Labels of the parts of the GPU operator that keep GPUs open. Never the driver's or the
 toolkit's. Source: NVIDIA mig-parted, cmd/nvidia-mig-manager."""
 

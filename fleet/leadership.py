@@ -195,6 +195,5 @@ class Leadership:
         if isinstance(error, Conflict | NotFound):
             self._sure_until = _NEVER
         if self._logged.is_new(str(error), "failure"):
-            log.warning(
-                "Lease not written", extra={"lease": names.COORDINATOR_LEASE, "why": str(error)}
-            )
+            facts = {"lease": names.COORDINATOR_LEASE, "why": str(error)}
+            log.warning("Lease not written", extra=facts)

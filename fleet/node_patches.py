@@ -46,18 +46,14 @@ def resume_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
 
 
 def _paused_labels(node: MigNode, record: RollbackRecord) -> dict[str, str]:
-    return {
-        label: record.labels[label]
-        for label, value in node.deploy
-        if label in record.labels and value == PAUSED
-    }
+    paused = [label for label, value in node.deploy if value == PAUSED]
+    return {label: record.labels[label] for label in paused if label in record.labels}
 
 
 def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that puts back all that is still as we left it; empty where nothing is."""
-    is_ours = node.permit_text is not None and (
-        node.permit is None or node.permit.request == record.request
-    )
+    permit = node.permit
+    is_ours = node.permit_text is not None and (permit is None or permit.request == record.request)
     is_marked = bool(node.cordoned_for) and node.cordoned_for == record.request
     if not (is_ours or is_marked or record.cordoned_at or _has_our_guards(node, record)):
         return {}  # nothing was written, or somebody else's permit stands there now
@@ -98,11 +94,8 @@ def _has_our_guards(node: MigNode, record: RollbackRecord) -> bool:
 
 def _permit(record: RollbackRecord, phase: PermitPhase) -> str:
     """Text of the permit, with what a coordinator needs that finds the Node without its record."""
-    absent = (
-        number
-        for number, guard in enumerate(names.SCALE_DOWN_GUARDS)
-        if record.guards.get(guard, GUARD) is None
-    )
+    guards = enumerate(names.SCALE_DOWN_GUARDS)
+    absent = (number for number, guard in guards if record.guards.get(guard, GUARD) is None)
     permit = MigPermitAnnotation(
         v=mig_permit_annotation.VERSION,
         request=record.request,

@@ -119,9 +119,8 @@ def is_counted(memory: RolloutMemory, rollout: str, uid: str, request: str) -> b
 
 def is_full(memory: RolloutMemory) -> bool:
     """Whether a rollout that is not in there would push out one that has failed."""
-    return len(memory.rollouts) >= MOST_ROLLOUTS and all(
-        counts.failed for counts in memory.rollouts.values()
-    )
+    rollouts = memory.rollouts.values()
+    return len(rollouts) >= MOST_ROLLOUTS and all(counts.failed for counts in rollouts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

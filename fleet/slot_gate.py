@@ -128,12 +128,8 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
     # a parked record has no slot: a node that cannot be undone must not hold up the others
     free = terms.slots - sum(number < PARKING for number in used)
     # granted without a record, as after a Lease was deleted: that change is under way all the same
-    free -= sum(
-        node.permit is not None
-        and node.permit.phase is PermitPhase.PROCEED
-        and name not in recorded
-        for name, node in view.nodes.items()
-    )
+    permits = (node.permit for name, node in view.nodes.items() if name not in recorded)
+    free -= sum(permit is not None and permit.phase is PermitPhase.PROCEED for permit in permits)
     numbers = [number for number in range(terms.slots) if number not in used][: max(0, free)]
     for node in sorted(asking, key=lambda node: _precedence(view, node, turns)):
         reason = waiting[node.name]

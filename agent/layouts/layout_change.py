@@ -163,12 +163,9 @@ def _begin(state: ChangeState, change: DesiredChange, inputs: StepInputs) -> Cha
         return _asked(replace(state, restoring_load=inputs.load))
     if change.resets and state.no_reboot:  # else pods would leave for nothing
         return _asked(replace(state, refused=state.no_reboot, ask_at=now + STUCK_SECONDS))
+    is_drift = change.plan == state.reached
     request = RequestState(
-        id=inputs.new_id,
-        plan=change.plan,
-        drift=change.plan == state.reached,
-        requested_at=now,
-        change=change,
+        id=inputs.new_id, plan=change.plan, drift=is_drift, requested_at=now, change=change
     )
     return replace(state, request=request, problem="", refused="", retry=None, seen_unchanged=False)
 

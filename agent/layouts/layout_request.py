@@ -82,9 +82,8 @@ def stated_layout(metadata: Mapping[str, Any], before: MigStatusAnnotation | Non
     unadopted = label if adopt == Adoption.NEVER or (is_old and adopt != Adoption.ANY) else ""
     text = annotations.get(keys.MIG_LAYOUT)
     if text is not None:
-        request = LayoutRequest(
-            source=RequestSource.ANNOTATION, text=str(text), mode_change=mode_change
-        )
+        source, text = RequestSource.ANNOTATION, str(text)
+        request = LayoutRequest(source=source, text=text, mode_change=mode_change)
         return StatedLayout(request=request, unadopted=unadopted)
     adopting = bool(unadopted) and adopt == Adoption.MATCHING
     if not label or (unadopted and not adopting):
@@ -140,11 +139,9 @@ def as_adopted(
     reason = evaluated.reason
     if not foreign and evaluated.phase == MigPhase.PLANNED:
         reason = _DIFFERENT.format(value=request.text)
+    reason = short_line(reason, MOST_REASON)
     return MigStatusAnnotation(
-        v=VERSION,
-        phase=MigPhase.UNADOPTED,
-        reason=short_line(reason, MOST_REASON),
-        unadopted=request.text,
+        v=VERSION, phase=MigPhase.UNADOPTED, reason=reason, unadopted=request.text
     )
 
 

@@ -180,9 +180,8 @@ def in_use(programs: Sequence[str]) -> str:
 
 def layouts_digest(layouts: Mapping[str, GpuLayout]) -> str:
     """Digest of layouts by GPU UUID; equal layouts have one digest, however they were requested."""
-    canonical = json.dumps(
-        {uuid: asdict(layout) for uuid, layout in layouts.items()}, sort_keys=True
-    )
+    documents = {uuid: asdict(layout) for uuid, layout in layouts.items()}
+    canonical = json.dumps(documents, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_DIGITS]
 
 

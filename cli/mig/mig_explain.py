@@ -161,10 +161,8 @@ def _groups(gpus: Sequence[MigGpu]) -> list[list[MigGpu]]:
     """Group GPUs of one model with the same profiles, in the order of each group's first GPU."""
 
     def kind(gpu: MigGpu) -> Hashable:
-        return gpu.model, tuple(
-            (profile.id, profile.name, profile.max_instances, profile.starts)
-            for profile in gpu.profiles
-        )
+        profiles = ((it.id, it.name, it.max_instances, it.starts) for it in gpu.profiles)
+        return gpu.model, tuple(profiles)
 
     return list(grouped(gpus, kind).values())
 
@@ -245,11 +243,8 @@ def _show_grids(gpus_with_profile: Sequence[tuple[MigGpu, MigProfile]]) -> None:
 
 def _sizes(profile: MigProfile) -> tuple[str, str]:
     names = ("decoder", "encoder", "JPEG engine", "OFA engine")
-    engines = [
-        f"{count} {name}{'s' if count > 1 else ''}"
-        for count, name in zip(_engines(profile), names, strict=True)
-        if count
-    ]
+    counts = zip(_engines(profile), names, strict=True)
+    engines = [f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count]
     parts = [f"{profile.memory_bytes / GIB:.1f} GiB", f"{profile.multiprocessors} SMs", *engines]
     size = f"{profile.size} memory unit{'s' if profile.size > 1 else ''}"
     return (

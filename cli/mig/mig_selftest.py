@@ -147,15 +147,14 @@ def command(
         if node is not None:
             require_cordoned(node, settings.kubeconfig, start)
         snapshot = read_devices(start, settings)
+        vbios = {device.bus_id: device.vbios_version for device in snapshot.gpus}
         selftest = SelftestReport(
             gpuscape=version("gpuscape"),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             simulated=start.simulation is not None,
             driver=snapshot.driver,
             gpu=target,
-            vbios=next(
-                (gpu.vbios_version for gpu in snapshot.gpus if gpu.bus_id == target.bus_id), None
-            ),
+            vbios=vbios.get(target.bus_id),
             cordoned=node,
         )
         if output == "table":

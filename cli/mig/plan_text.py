@@ -66,12 +66,8 @@ def show_plan(planned: PlannedLayouts) -> None:
         if equal_changes[0].instances:
             terminal.show_table(change_table(equal_changes[0]))
         terminal.note("")
-    for line in (
-        *_unchanged_gpus(planned, changes),
-        *_summary(planned.plan_or_refusal),
-        *_about_resets(planned),
-    ):
-        terminal.note(line)
+    terminal.note(*_unchanged_gpus(planned, changes), *_summary(planned.plan_or_refusal))
+    terminal.note(*_about_resets(planned))
 
 
 def _effect(change: GpuPlan) -> Hashable:
@@ -191,13 +187,11 @@ def _summary(plan: MigPlan) -> Iterator[str]:
 
 def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
     terminal.note("Refused: there is no plan.")
-    index_by_gpu = {gpu.uuid: gpu.index for gpu in gpus}
+    index = {gpu.uuid: gpu.index for gpu in gpus}
     groups = grouped(refusal.obstacles, lambda found: (found.kind, found.detail, found.nearest))
     for obstacles in groups.values():
         first = obstacles[0]
-        indices = [
-            index_by_gpu[obstacle.gpu] for obstacle in obstacles if obstacle.gpu in index_by_gpu
-        ]
+        indices = [index[obstacle.gpu] for obstacle in obstacles if obstacle.gpu in index]
         title = f"GPU {gpu_numbers(indices)}" if indices else (first.gpu or "This node")
         terminal.note("", f"{title}: {first.kind}: {first.detail}")
         if first.nearest is not None:

@@ -57,9 +57,8 @@ def refuse_actuator(socket: Path | None, start: Start) -> None:
         return
     except Transient:
         pass  # somebody is there, and says what is no answer
-    raise CommandFailure(
-        f"an actuator serves {socket}, and changes MIG on this node: stop it first", REFUSED
-    )
+    why = f"an actuator serves {socket}, and changes MIG on this node: stop it first"
+    raise CommandFailure(why, REFUSED)
 
 
 def restored_by_actuator(

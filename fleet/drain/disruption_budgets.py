@@ -31,10 +31,8 @@ def budget_blockers(
         has_started = pod.pod.status.phase == "Running"
         selecting = [budget for budget in known if has_started and _selects(budget, pod.meta)]
         if len(selecting) > 1:
-            budget_names = named([budget.metadata.full_name for budget in selecting])
-            text = (
-                f"Several PodDisruptionBudgets select it, so it is never evicted: {budget_names}."
-            )
+            several = named([budget.metadata.full_name for budget in selecting])
+            text = f"Several PodDisruptionBudgets select it, so it is never evicted: {several}."
             yield blocker_of(pod, BlockerKind.SEVERAL_BUDGETS, text)
         for budget in selecting:
             if pod.pod.is_ready or not _frees_unready(budget):

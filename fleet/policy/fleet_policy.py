@@ -79,9 +79,8 @@ def parse_fleet_policy(text: str, source: str) -> FleetPolicy:
         if entry.name in places:
             raise BadInput(f"{entry.place}: the name {entry.name} is taken by {places[entry.name]}")
         places[entry.name] = entry.place
-    return FleetPolicy(
-        entries=policy_entries, paused="paused" in entries and entries["paused"].flag()
-    )
+    paused = "paused" in entries and entries["paused"].flag()
+    return FleetPolicy(entries=policy_entries, paused=paused)
 
 
 def _entry(value: YamlValue) -> PolicyEntry:

@@ -82,11 +82,8 @@ class FleetPolicySync:
     def drains(self) -> Mapping[str, DrainMode]:
         """How pods leave, by Node, where the Node's entry sets it."""
         with self._lock:
-            return {
-                name: node.written.drain
-                for name, node in self._seen.items()
-                if node.written is not None and node.written.drain is not None
-            }
+            written = {name: node.written for name, node in self._seen.items() if node.written}
+            return {name: entry.drain for name, entry in written.items() if entry.drain}
 
     def startup_wait(self, metadata: Metadata) -> StartupWait | None:
         """Why the policy keeps a Node's startup taint; None: it writes nothing more to the Node."""
@@ -179,9 +176,8 @@ class FleetPolicySync:
             self._logged.clear(assigned_node.node)
         elif self._logged.is_new(assigned_node.entries, assigned_node.node):
             entries = ", ".join(assigned_node.entries)
-            log.warning(
-                "fleet policy disagrees", extra={"node": assigned_node.node, "entries": entries}
-            )
+            facts = {"node": assigned_node.node, "entries": entries}
+            log.warning("fleet policy disagrees", extra=facts)
 
     def _write_due(self) -> None:
         with self._lock:

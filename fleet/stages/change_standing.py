@@ -149,9 +149,8 @@ def _if_late(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> str:
 
 def _ended(facts: NodeChangeFacts, record: RollbackRecord, end: str, effect: ChangeEffect) -> Stage:
     if end == Outcome.STUCK:
-        return waits_for_a_person(
-            facts, "the node stays cordoned until a person has ended the change"
-        )
+        text = "the node stays cordoned until a person has ended the change"
+        return waits_for_a_person(facts, text)
     is_registering = end in TOUCHED and facts.slot is not None
     if is_registering and not isinstance(effect, PatchNode | FreeSlot):
         return _registering(facts, record, end)

@@ -20,9 +20,8 @@ _NOT_PODS = {
 def waits_for_a_person(facts: NodeChangeFacts, text: str) -> Stage:
     """The standing of a change that is stuck: a person has to go on, or to give GPUs up."""
     blockers = failed_gpus_in_the_way(facts.node.status)
-    return standing_at(
-        StageName.CHANGED, f"stuck: {text}", *blockers, command=facts.restore_command
-    )
+    text, command = f"stuck: {text}", facts.restore_command
+    return standing_at(StageName.CHANGED, text, *blockers, command=command)
 
 
 def waits_for_pods(

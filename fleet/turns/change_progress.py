@@ -111,10 +111,8 @@ def without_times_to_come(record: RollbackRecord, now: float) -> RollbackRecord:
 
     Nothing would pass before they do.
     """
-    times = {name: getattr(record, name) for name in _TIMES}
-    wrong = {
-        name: int(now) for name, moment in times.items() if moment - now > _CLOCKS_DIFFER_SECONDS
-    }
+    latest = now + _CLOCKS_DIFFER_SECONDS
+    wrong = {name: int(now) for name in _TIMES if getattr(record, name) > latest}
     return with_values(record, **wrong) if wrong else record
 
 

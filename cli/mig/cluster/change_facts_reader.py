@@ -7,7 +7,7 @@ What may not be read is named in the facts, with its verb and resource, and the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -21,7 +21,7 @@ from cli.failures import UNREADABLE, CommandFailure
 from fleet.coordinator_settings import CoordinatorSettings
 from fleet.drain.drain_plan import DrainPlan, plan_drain
 from fleet.drain.drain_view import read_pods
-from fleet.gpu_pod import GpuPod, gpu_pod_of
+from fleet.gpu_pod import gpu_pod_of
 from fleet.mig_node import DrainMode, MigNode, node_of
 from fleet.policy.assigned_layouts import assigned
 from fleet.policy.fleet_policy import parse_fleet_policy
@@ -95,12 +95,14 @@ class ChangeFactsReader:
         leases = self._list(StageName.SLOT, LEASES, namespace=self._namespace)
         coordinator = self._coordinator(leases)
         policy = self._policy(metadata) if is_whole else PolicyFacts()
-        pods = self._pods(name) if is_whole else []
+        fields = {"spec.nodeName": name}
+        pods = self._list(StageName.DRAINED, PODS, fields=fields) if is_whole else None
         others = self._others(node, known) if is_whole else ()
         desired_by, desired_at = _writer(seen) or ("", None)
+        gpu_pods = (gpu_pod_of(pod, known.pod_terms) for pod in pods or ())
         view = FleetView(
             nodes={other.name: other for other in others} | {name: node},
-            pods={name: _gpu_pods(pods, known)},
+            pods={name: tuple(pod for pod in gpu_pods if pod.counts)},
             slots=tuple(slot_of(lease) for lease in leases or () if is_slot(lease)),
             memory=coordinator.memory,
             is_paused=coordinator.is_paused,
@@ -117,7 +119,7 @@ class ChangeFactsReader:
             namespace=self._namespace,
             settings=known,
             has_settings=settings is not None,
-            agent=self._agent(name, leases, pods),
+            agent=self._agent(name, leases, pods or ()),
             policy=policy,
             events=tuple(self._events(node)) if is_whole else (),
         )
@@ -194,16 +196,10 @@ class ChangeFactsReader:
             return PolicyFacts(problem=str(error))
         kept = {key: text for key, text in metadata.annotations.items() if key != keys.MIG_LAYOUT}
         without = Metadata(name=metadata.name, labels=metadata.labels, annotations=kept)
-        return PolicyFacts(
-            assigned=assigned(policy, metadata),
-            if_removed=assigned(policy, without),
-            paused=policy.paused,
-        )
+        now, then = assigned(policy, metadata), assigned(policy, without)
+        return PolicyFacts(assigned=now, if_removed=then, paused=policy.paused)
 
-    def _pods(self, name: str) -> list[Object]:
-        return self._list(StageName.DRAINED, PODS, fields={"spec.nodeName": name}) or []
-
-    def _agent(self, name: str, leases: list[Object] | None, pods: list[Object]) -> AgentFacts:
+    def _agent(self, name: str, leases: list[Object] | None, pods: Iterable[Object]) -> AgentFacts:
         agents = (Metadata.from_object(pod["metadata"]) for pod in pods if is_part(pod, *_AGENTS))
         found = map(Lease.from_object, leases or ())
         specs = (lease.spec for lease in found if lease.metadata.name == names.agent_lease(name))
@@ -233,22 +229,13 @@ class ChangeFactsReader:
         if mode not in (DrainMode.EVICT, DrainMode.NODE):
             return None
         pods = [(pod.namespace, pod.name) for pod in facts.pods if pod.holds]
+        terms, whole = facts.settings.evictions, mode == DrainMode.NODE
 
         def read() -> DrainPlan:
-            return plan_drain(
-                *read_pods(self._api, pods),
-                request,
-                facts.settings.evictions,
-                whole_node=mode == DrainMode.NODE,
-                now=self.now,
-            )
+            seen = read_pods(self._api, pods)
+            return plan_drain(*seen, request, terms, whole_node=whole, now=self.now)
 
         return self._try(StageName.DRAINED, "list and watch", POD_DISRUPTION_BUDGETS, read)
-
-
-def _gpu_pods(pods: list[Object], known: CoordinatorSettings) -> tuple[GpuPod, ...]:
-    gpu_pods = (gpu_pod_of(pod, known.pod_terms) for pod in pods)
-    return tuple(pod for pod in gpu_pods if pod.counts)
 
 
 def _writer(seen: Object) -> tuple[str, str] | None:

@@ -122,9 +122,8 @@ def command(
         for name in names:
             if name not in nodes:
                 raise BadInput(f"there is no node {name}")
-        layouts = sorted(
-            (layout for layout in nodes.values() if layout), key=lambda layout: layout.node
-        )
+        present = filter(None, nodes.values())
+        layouts = sorted(present, key=lambda layout: layout.node)
         _show(layouts, read_coordinator(api, namespace), output)
         if watch:
             shown = {layout.node: layout for layout in layouts}
@@ -156,7 +155,8 @@ def _watch(
         while True:
             with contextlib.suppress(queue.Empty):
                 event = events.get(timeout=_POLL_SECONDS)
-                terminal.note(*_lines(event, select_layout, shown, wide=wide))
+                for line in _lines(event, select_layout, shown, wide=wide):
+                    terminal.note(line)
 
 
 def _lines(

@@ -68,9 +68,8 @@ class BusyWait:
         remaining = self._deadline - self._clock()
         if remaining <= 0:
             return False
-        names = sorted(
-            {str(user) for obstacle in plan_or_refusal.obstacles for user in obstacle.users}
-        )
+        users = (user for obstacle in plan_or_refusal.obstacles for user in obstacle.users)
+        names = sorted(set(map(str, users)))
         self._show(", ".join(names), remaining)
         try:
             self._sleep(min(remaining, RETRY_SECONDS))

@@ -74,10 +74,8 @@ def to_layout_before(node: Node) -> LayoutWrite:
         return LayoutWrite(node=node.name, now=now, then=now, note=note)
     then = before or None
     changes = {keys.MIG_LAYOUT: then, keys.MIG_LAYOUT_BEFORE: None}
-    note = "the GPUs stay as they are" if then is None else ""
-    return LayoutWrite(
-        node=node.name, now=now, then=then, annotations=changes, note=note or _note(node)
-    )
+    note = "the GPUs stay as they are" if then is None else _note(node)
+    return LayoutWrite(node=node.name, now=now, then=then, annotations=changes, note=note)
 
 
 def show_layout_writes(writes: list[LayoutWrite], output: str) -> None:

@@ -111,11 +111,9 @@ def show_tested_gpu(report: SelftestReport) -> None:
         f" driver {report.driver.version or 'not known'}"
         f"{', simulated' if report.simulated else ''}"
     )
-    instance_count = len(gpu.instances)
+    count = len(gpu.instances)
     mode = "on" if gpu.mode is not None and gpu.mode.current else "off"
-    terminal.note(
-        f"MIG is {mode}, with {instance_count} GPU instances; this is there again at the end."
-    )
+    terminal.note(f"MIG is {mode}, with {count} GPU instances; this is there again at the end.")
 
 
 def layout_line(layout: TriedLayout) -> str:

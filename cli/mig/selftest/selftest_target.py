@@ -69,17 +69,14 @@ def require_cordoned(name: str, kubeconfig: Path | None, start: Start) -> None:
     """
     node = _node(name, kubeconfig)
     if not node.spec.unschedulable:
-        raise CommandFailure(
-            f"node {name} is not cordoned: run kubectl cordon {name}, and drain it", REFUSED
-        )
+        why = f"node {name} is not cordoned: run kubectl cordon {name}, and drain it"
+        raise CommandFailure(why, REFUSED)
     node_boot_id = node.status.node_info.boot_id
     own_boot_id = None if start.simulation is not None else _boot(start)
     if node_boot_id and own_boot_id and node_boot_id != own_boot_id:
-        raise CommandFailure(
-            f"node {name} is another machine: its boot id is {node_boot_id}, and here"
-            f" it is {own_boot_id}",
-            REFUSED,
-        )
+        own = f"and here it is {own_boot_id}"
+        why = f"node {name} is another machine: its boot id is {node_boot_id}, {own}"
+        raise CommandFailure(why, REFUSED)
 
 
 def _node(name: str, kubeconfig: Path | None) -> Node:
