@@ -75,7 +75,7 @@ class ResourceServer:
             self._changed = asyncio.Event()
 
     def _handlers(self) -> grpc.GenericRpcHandler:
-        def unary(method: Any, request: Any) -> grpc.RpcMethodHandler:
+        def unary(method: Any, request: Any) -> grpc.RpcMethodHandler[Any, Any]:
             return grpc.unary_unary_rpc_method_handler(
                 method, request.FromString, lambda answer: answer.SerializeToString()
             )

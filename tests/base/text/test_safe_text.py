@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from base.text.safe_text import SAFE_PATTERN, is_safe, safe_json, safe_line, safe_lines
+from base.text.safe_text import SAFE_PATTERN, is_safe, safe_json, safe_line, safe_lines, short_line
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 VISIBLE_FORMAT = {
@@ -111,3 +111,18 @@ def test_the_pattern_of_schemas_takes_every_safe_text(text: str) -> None:
 def test_the_pattern_of_schemas_refuses_control_and_bidirectional_characters(bad: str) -> None:
     assert not re.search(SAFE_PATTERN, f"a{bad}b")
     assert not re.search(SAFE_PATTERN, bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("five", "five"),
+        (" a\n\tb ", "a b"),
+        ("sixsix", "sixsix"),
+        ("seven", "seven"),
+        ("sevenseven", "seven…"),
+        ("\x1b[2J", "\\x1b[…"),
+    ],
+)
+def test_a_short_line_has_its_words_and_a_mark_where_it_was_cut(text: str, shown: str) -> None:
+    assert short_line(text, 6) == shown
