@@ -14,7 +14,7 @@ import yaml
 from api import keys, names
 from cli.scheduler import explain_command
 from kube.api import LEASES, NODES, PODS, PRIORITY_CLASSES, Object
-from kube.api_errors import Forbidden
+from kube.api_errors import Forbidden, Unreachable
 from scheduler.explanation_source import RELATIVE
 from scheduler.filters.filter_notes import (
     NO_CANDIDATE,
@@ -602,6 +602,23 @@ def test_nodes_that_may_be_read_in_part_only_are_said(run: Run, api: Api, manife
     code, line = refused(run, "-f", manifest, "--timeout", "0.3")
     assert (code, "was not read within 0.3 s: watch nodes: 403: no" in line) == (4, True)
     assert "whole" in said(run, "-f", manifest, "--no-filters")
+
+
+def test_pods_that_may_not_be_read_are_said_with_a_running_extender_too(
+    run: Run, api: Api, extender: Served, manifest: str
+) -> None:
+    api.fail("watch", Forbidden("watch pods: 403: no"), times=None, resource=PODS)
+    url = f"http://127.0.0.1:{extender.port}"
+    code, line = refused(run, "-f", manifest, "--server", url, "--timeout", "0.3")
+    assert (code, "was not read within 0.3 s: watch pods: 403: no" in line) == (4, True)
+
+
+def test_a_cluster_that_was_away_is_read_later(
+    run: Run, api: Api, extender: Served, manifest: str
+) -> None:
+    api.fail("watch", Unreachable("watch pods: away"), resource=PODS)
+    url = f"http://127.0.0.1:{extender.port}"
+    assert found(run, "-f", manifest, "--server", url)["filtered"]
 
 
 @pytest.mark.parametrize("arguments", [(), ("train", "-f", "pod.yaml")])
