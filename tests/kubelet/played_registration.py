@@ -67,10 +67,8 @@ class PlayedKubelet:
     async def drop(self, endpoint: str) -> None:
         """End the stream of a plugin."""
         channel, task = self._connected.pop(endpoint)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await channel.close()
+        await channel.close()  # that ends the call; to cancel its reader may wait for ever
+        await task
 
     def current(self, resource: str) -> dict[str, bool]:
         """The last list of a resource; empty where none came."""
@@ -150,7 +148,7 @@ class PlayedKubelet:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=wire.ListAndWatchResponse.FromString,
         )
-        with contextlib.suppress(grpc.aio.AioRpcError):
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
             async for answer in call(wire.Empty()):
                 listed = {device.ID: device.health == "Healthy" for device in answer.devices}
                 assert len(listed) == len(answer.devices), "each once"

@@ -149,7 +149,7 @@ def test_a_new_socket_of_the_kubelet_is_noticed_without_a_word_on_the_stream(
         (tmp_path / "kubelet.sock").unlink()
         new = PlayedKubelet(tmp_path)
         await new.start()
-        await until(lambda: new.current(GPU))
+        await until(lambda: new.current(GPU) and resource.registrations == 2)
         await new.stop()
 
     in_scene(tmp_path, steps)
