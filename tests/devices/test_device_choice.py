@@ -91,6 +91,7 @@ def test_a_set_that_is_not_in_the_table_is_the_lowest_one() -> None:
         (("GPU-1",), 3, (), ("GPU-1",), "too-few"),
         ((), 1, (), (), "too-few"),
         (GPUS, 0, (), (), "nothing-requested"),
+        (GPUS, -1, (), (), "nothing-requested"),
         (GPUS, -5, ("GPU-3",), (), "nothing-requested"),
     ],
 )
