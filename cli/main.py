@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "mig": "cli.mig.mig_command",
     "agent": "cli.agent_command",
     "actuator": "cli.actuator_command",
+    "devices": "cli.devices_command",
     "dcgm-exporter": "cli.dcgm_exporter.dcgm_exporter_command",
     "coordinator": "cli.coordinator_command",
     "scheduler": "cli.scheduler.scheduler_command",

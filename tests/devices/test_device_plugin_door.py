@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the agent's file to what a kubelet is told, and what it gets when it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.device_exchange import FILE_NAME, DeviceExchange, written
+from api.mig_resources import MigStrategy
+from devices import device_plugin_door
+from devices.device_plugin_door import DevicePluginDoor
+from devices.device_settings import DeviceSettings, NumaHints
+from tests.devices.exchanges import BOOT, exchange, gpu, mig, uuid
+from tests.kubelet.played_registration import PlayedKubelet
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
+PAIRS = "100001"
+"""NVLinks of four GPUs: 0 with 1, and 2 with 3."""
+
+
+class Scene:
+    """A played kubelet and the door, with a clock that the test sets."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.now = 0.0
+        self.plugins = folder / "plugins"
+        self.plugins.mkdir()
+        (folder / "exchange").mkdir(mode=0o700)
+        self.file = folder / "exchange" / FILE_NAME
+        self.kubelet = PlayedKubelet(self.plugins)
+        self.door = DevicePluginDoor(
+            DeviceSettings(
+                exchange_folder=self.file.parent,
+                plugin_folder=self.plugins,
+                host_root=folder,
+                **settings,
+            ),
+            BOOT,
+            lambda: self.now,
+            owner=os.geteuid(),
+        )
+
+    def writes(self, content: DeviceExchange | bytes) -> None:
+        """The agent writes its file anew."""
+        new = self.file.with_suffix(".new")
+        new.write_bytes(content if isinstance(content, bytes) else written(content))
+        new.rename(self.file)
+
+    def holds(self, resource: str, *ids: str) -> None:
+        """A pod holds these, as the kubelet's checkpoint has it."""
+        entry = {"PodUID": "u", "ResourceName": resource, "DeviceIDs": {"0": ids}}
+        content = {"Data": {"PodDeviceEntries": [entry], "RegisteredDevices": {}}, "Checksum": 1}
+        (self.plugins / "kubelet_internal_checkpoint").write_text(json.dumps(content))
+
+    async def lists(self, resource: str, expected: dict[str, bool]) -> None:
+        """Wait for this list; pytest ends a test that waits for ever."""
+        while self.kubelet.current(resource) != expected:
+            await asyncio.sleep(0.01)
+
+
+def play(scene: Scene, steps: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        await scene.kubelet.start()
+        task = asyncio.create_task(scene.door.run())
+        try:
+            await steps(scene)
+            assert not task.done()
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await scene.kubelet.stop()
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_plugin_door, "POLL_SECONDS", 0.02)
+
+
+def four(**more: Any) -> DeviceExchange:
+    return exchange(*map(gpu, range(4)), nv=PAIRS, **more)
+
+
+def healthy(*places: int, of: int = 4) -> dict[str, bool]:
+    return {uuid(place): place in places for place in range(of)}
+
+
+def test_gpus_are_listed_chosen_by_their_links_and_given(tmp_path: Path) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(four())
+        await scene.lists(GPU, healthy(0, 1, 2, 3))
+        assert scene.kubelet.numa == {uuid(place): place // 2 for place in range(4)}
+        ids = [uuid(3), uuid(1), uuid(2)]
+        assert await scene.kubelet.prefer(GPU, ids, 2) == [uuid(2), uuid(3)]
+        assert await scene.kubelet.prefer(GPU, ids, 1) == [uuid(1)]
+        assert await scene.kubelet.prefer(GPU, ids, 2, [uuid(1)]) == [uuid(1), uuid(2)]
+        access = await scene.kubelet.allocate(GPU, [uuid(3), uuid(2)])
+        assert dict(access.envs) == {"NVIDIA_VISIBLE_DEVICES": f"{uuid(3)},{uuid(2)}"}
+
+    play(Scene(tmp_path), steps)
+
+
+def test_senseless_questions_are_answered_counted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(four())
+        await scene.lists(GPU, healthy(0, 1, 2, 3))
+        many = [f"GPU-{number}" for number in range(10_000)]
+        for _ in range(2):
+            assert len(await scene.kubelet.prefer(GPU, many, 9_999)) == 9_999
+        assert await scene.kubelet.prefer(GPU, [], 1) == []
+        assert await scene.kubelet.prefer(GPU, [uuid(0)], 1, [uuid(2)]) == [uuid(2)]
+        access = await scene.kubelet.allocate(GPU, ["nonsense"])
+        assert dict(access.envs) == {"NVIDIA_VISIBLE_DEVICES": "void"}
+        assert scene.door.resources[GPU].fallbacks == {
+            "unknown-ids": 3,
+            "too-few": 1,
+            "required-not-available": 1,
+        }
+
+    with caplog.at_level(logging.WARNING):
+        play(Scene(tmp_path), steps)
+    assert caplog.messages.count("devices chosen without their links") == 3
+
+
+def test_a_choice_that_raises_or_sleeps_is_the_lowest_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(four())
+        await scene.lists(GPU, healthy(0, 1, 2, 3))
+        resource, free = scene.door.resources[GPU], [uuid(3), uuid(2), uuid(1)]
+        waits = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def sleeping(_available: int, _size: int, _required: int) -> int:
+            asyncio.run_coroutine_threadsafe(waits.wait(), loop).result()
+            return 0
+
+        def raising(_available: int, _size: int, _required: int) -> int:
+            raise RuntimeError("a defect")
+
+        for linked_set, why in ((raising, "defect"), (sleeping, "late")):
+            monkeypatch.setattr(device_plugin_door.LinkedSets, "best", lambda *_: None)
+            scene.door._sets.best = linked_set  # type: ignore[method-assign, union-attr]
+            scene.door.poll()
+            assert await scene.kubelet.prefer(GPU, free, 2) == [uuid(1), uuid(2)]
+            assert resource.fallbacks[why] == 1
+        waits.set()
+
+    play(Scene(tmp_path), steps)
+
+
+def test_numa_nodes_may_be_off(tmp_path: Path) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(four())
+        await scene.lists(GPU, healthy(0, 1, 2, 3))
+        assert scene.kubelet.numa == {}
+
+    play(Scene(tmp_path, numa=NumaHints.OFF), steps)
+
+
+def test_a_sick_gpu_is_unhealthy_at_once_and_healthy_a_minute_after_its_cause(
+    tmp_path: Path,
+) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(exchange(gpu(0), gpu(1, None, ("unhealthy", "xid-79"))))
+        await scene.lists(GPU, healthy(0, of=2))
+        scene.writes(exchange(gpu(0), gpu(1), reading=2))
+        await asyncio.sleep(0.1)
+        scene.now = 59.0
+        await asyncio.sleep(0.1)
+        assert scene.kubelet.lists[GPU] == [healthy(0, of=2)]
+        scene.now = 60.0
+        await scene.lists(GPU, healthy(0, 1, of=2))
+
+    play(Scene(tmp_path), steps)
+
+
+def test_mig_devices_come_and_go_as_resources_without_a_new_registration(tmp_path: Path) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(exchange(gpu(0), gpu(1)))
+        await scene.lists(GPU, healthy(0, 1, of=2))
+        small = {uuid(11, "MIG"): True, uuid(12, "MIG"): True}
+        scene.writes(exchange(gpu(0), gpu(1, [mig(1, 1), mig(1, 2)]), reading=2))
+        await scene.lists(MIG, small)
+        await scene.lists(GPU, healthy(0, of=2))
+        scene.now = 60.0
+        await scene.lists(GPU, {uuid(0): True})
+        scene.holds(MIG, uuid(12, "MIG"))
+        scene.writes(exchange(gpu(0), gpu(1, []), reading=3))
+        await scene.lists(MIG, dict.fromkeys(small, False))
+        scene.now = 1000.0
+        await scene.lists(MIG, {uuid(12, "MIG"): False})
+        scene.holds(MIG)
+        await asyncio.sleep(0.1)
+        scene.now = 1060.0
+        await scene.lists(MIG, {})
+        assert [len(names) for names in scene.kubelet.endpoints.values()] == [1, 1]
+
+    play(Scene(tmp_path, mig_strategy=MigStrategy.MIXED), steps)
+
+
+def test_nothing_is_registered_before_the_agent_has_written_for_this_boot(tmp_path: Path) -> None:
+    async def steps(scene: Scene) -> None:
+        await asyncio.sleep(0.1)
+        scene.writes(four(boot_id=BOOT.replace("4", "5", 1)))
+        await asyncio.sleep(0.1)
+        assert not scene.door.registrations
+        scene.writes(four())
+        await scene.lists(GPU, healthy(0, 1, 2, 3))
+
+    play(Scene(tmp_path), steps)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"v":2}', b"x" * 2_000_000])
+def test_with_a_damaged_file_or_none_the_last_list_stays(tmp_path: Path, content: bytes) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(four())
+        await scene.lists(GPU, healthy(0, 1, 2, 3))
+        scene.writes(content)
+        await asyncio.sleep(0.1)
+        scene.file.unlink()
+        await asyncio.sleep(0.1)
+        assert scene.kubelet.lists[GPU] == [healthy(0, 1, 2, 3)]
+
+    play(Scene(tmp_path), steps)
+
+
+def test_a_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
+    async def steps(scene: Scene) -> None:
+        (scene.plugins / "kubelet_internal_checkpoint").write_text("{")
+        scene.writes(four())
+        await scene.lists(GPU, healthy(0, 1, 2, 3))
+
+    play(Scene(tmp_path), steps)
