@@ -81,15 +81,23 @@ class DeviceChoice:
         The fallback is the required ids and then the lowest available ones, at most as many as are
         requested.
         """
-        fault = self._fault(request)
-        if fault:
-            return DeviceAnswer(ids=self._lowest(request), fallback=fault)
+        refusal = self.refusal(request)
+        if refusal is not None:
+            return refusal
         available = sorted(self._place[id_] for id_ in request.available)
         required = sorted(self._place[id_] for id_ in request.required)
         chosen = self._chosen(available, request.size, required)
         if chosen is None:
             return DeviceAnswer(ids=self._lowest(request), fallback="no-table")
         return DeviceAnswer(ids=tuple(self._devices[place].id for place in sorted(chosen)))
+
+    def refusal(self, request: DeviceRequest) -> DeviceAnswer | None:
+        """The fallback for a request that makes no sense; None for one that does.
+
+        One that does has no more ids than the resource has devices.
+        """
+        fault = self._fault(request)
+        return DeviceAnswer(ids=self._lowest(request), fallback=fault) if fault else None
 
     def _fault(self, request: DeviceRequest) -> str:
         available, required = set(request.available), set(request.required)

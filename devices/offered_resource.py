@@ -96,20 +96,24 @@ class OfferedResource:
         """The ids of the best set, else a fallback in time; counted and logged."""
         request = DeviceRequest(available=available, size=size, required=required)
         choice = self._choice(self._linked_set)
-        answer = partial(choice.answer, request)
-        try:
-            loop = asyncio.get_running_loop()
-            answered = await asyncio.wait_for(
-                loop.run_in_executor(self._executor, answer), ANSWER_SECONDS
-            )
-        except TimeoutError:
-            answered = self._lowest(request, "late")
-        except Exception:  # an error would fail the pod for good
-            log.exception("devices not chosen", extra={"resource": self._resource})
-            answered = self._lowest(request, "defect")
+        answered = choice.refusal(request) or await self._in_time(choice, request)
         if answered.fallback:
             self._count(answered.fallback)
         return answered.ids
+
+    async def _in_time(self, choice: DeviceChoice, request: DeviceRequest) -> DeviceAnswer:
+        """The choice, off the event loop; the lowest devices where it is late or raises."""
+        answer = partial(choice.answer, request)
+        try:
+            loop = asyncio.get_running_loop()
+            return await asyncio.wait_for(
+                loop.run_in_executor(self._executor, answer), ANSWER_SECONDS
+            )
+        except TimeoutError:
+            return self._lowest(request, "late")
+        except Exception:  # an error would fail the pod for good
+            log.exception("devices not chosen", extra={"resource": self._resource})
+            return self._lowest(request, "defect")
 
     def access(self, ids: Sequence[str]) -> ContainerAccess:
         """What a container with these devices is started with; ids that are not known count."""
