@@ -7,7 +7,7 @@ The agent of the node writes it, and people and the fleet's views read it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -257,6 +257,12 @@ encode, decode, json_schema = FORMAT.text, FORMAT.decode, FORMAT.json_schema
 _LATER_CHARACTERS: Final = 160
 """Room for since, current_since and unadopted, which a status gets last."""
 _BADNESS: Final = (Outcome.STUCK, Outcome.ROLLED_BACK)
+
+
+def instance_counts(gpus: Sequence[GpuChangeStatus]) -> tuple[int, int, int]:
+    """GPU instances that the plan keeps, destroys and creates on these GPUs together."""
+    kept, destroyed = sum(gpu.keep for gpu in gpus), sum(gpu.destroy for gpu in gpus)
+    return kept, destroyed, sum(gpu.create for gpu in gpus)
 
 
 def failed_gpus(status: MigStatusAnnotation) -> tuple[GpuOutcomeStatus, ...]:

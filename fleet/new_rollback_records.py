@@ -20,11 +20,8 @@ def record_for_request(
     node: MigNode, request: MigRequestAnnotation, drain: str, now: float
 ) -> RollbackRecord:
     """Record of what is undone if this node is cordoned for this request: its values now."""
-    labels = {
-        label: value
-        for label, value in node.deploy
-        if request.modes and label in PAUSABLE and value not in ("false", PAUSED)
-    }
+    deploy = [label for label in node.deploy if request.modes and label[0] in PAUSABLE]
+    labels = {label: value for label, value in deploy if value not in ("false", PAUSED)}
     return RollbackRecord(
         v=VERSION,
         node=node.name,

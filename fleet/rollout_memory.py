@@ -210,11 +210,8 @@ def _digest(text: str, length: int) -> str:
 
 def without_ended(memory: RolloutMemory, present: Collection[str], now: int) -> RolloutMemory:
     """The memory without rollouts that are over: ``present`` are the digests of the others."""
-    kept = {
-        name: counts
-        for name, counts in memory.rollouts.items()
-        if name in present or now - counts.counted_at < FORGET_SECONDS
-    }
+    rollouts, recent = memory.rollouts.items(), now - FORGET_SECONDS
+    kept = {name: its for name, its in rollouts if name in present or its.counted_at > recent}
     return memory if len(kept) == len(memory.rollouts) else RolloutMemory(v=VERSION, rollouts=kept)
 
 

@@ -201,10 +201,8 @@ class RolloutSettings:
     @property
     def evictions(self) -> DrainSettings:
         """Rules for evictions."""
-        return DrainSettings(
-            ignore_autoscaler_marks=self.ignore_autoscaler_marks,
-            deadline_seconds=self.drain_seconds,
-        )
+        marks, deadline = self.ignore_autoscaler_marks, self.drain_seconds
+        return DrainSettings(ignore_autoscaler_marks=marks, deadline_seconds=deadline)
 
     def is_open(self, now: float) -> bool:
         """Whether the maintenance windows let changes begin at this second since 1970."""

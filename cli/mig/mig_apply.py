@@ -29,7 +29,7 @@ from cli.mig.hooks_file import (
 )
 from cli.mig.in_use.busy_wait import BusyWait, wait_option
 from cli.mig.in_use.local_users import local_users
-from cli.mig.mode_change_option import mode_change_option
+from cli.mig.mode_change_option import mode_change_option, mode_only_option
 from cli.mig.plan_text import plan_document, show_plan
 from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
@@ -110,14 +110,7 @@ Exit codes:
     type=click.Choice([strategy.value for strategy in MigStrategy]),
     help="The device plugin's strategy: refuse what it cannot serve.",
 )
-@click.option(
-    "-m",
-    "--mode-only",
-    is_flag=True,
-    envvar="MIG_PARTED_MODE_CHANGE_ONLY",
-    show_envvar=True,
-    help="Set the desired MIG mode, and leave instances as they are.",
-)
+@mode_only_option("Set the desired MIG mode, and leave instances as they are.")
 @click.option(
     "-k",
     "--hooks-file",

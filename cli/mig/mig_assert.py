@@ -9,6 +9,7 @@ from agent.single_reading import take_mig_readings
 from cli import options, terminal
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.mig_plan import DIFFERENT
+from cli.mig.mode_change_option import mode_only_option
 from cli.options import Load
 from cli.terminal import TextTable
 from mig.layout_difference import layout_differences
@@ -40,14 +41,7 @@ Exit codes, of which 0 and 1 are those of `nvidia-mig-parted assert`:
   3  a GPU could not be read""",
 )
 @layout_argument
-@click.option(
-    "-m",
-    "--mode-only",
-    is_flag=True,
-    envvar="MIG_PARTED_MODE_CHANGE_ONLY",
-    show_envvar=True,
-    help="Compare whether MIG is on or off, and no instances.",
-)
+@mode_only_option("Compare whether MIG is on or off, and no instances.")
 @click.option(
     "-a",
     "--valid-config",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options on changes of the MIG mode by a reset: whether, and whether by nvidia-smi too."""
+"""Options on changes of the MIG mode: by a reset, by nvidia-smi too, and without instances."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ import click
 from api.mig_mode_change import NO_FALLBACK, MigReset, ModeChange, ResetFallback
 
 _BY_SMI: Final = ResetFallback(reset=MigReset.ALLOW)
+
+
+def mode_only_option(help: str) -> Callable[..., Any]:  # noqa: A002  # as click calls it
+    """Add ``--mode-only``, as nvidia-mig-parted has it; the command gets ``mode_only``."""
+    variable = "MIG_PARTED_MODE_CHANGE_ONLY"
+    return click.option(
+        "-m", "--mode-only", is_flag=True, envvar=variable, show_envvar=True, help=help
+    )
 
 
 def mode_change_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from api.mig_request_annotation import MigRequestAnnotation
@@ -36,10 +37,8 @@ from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
 from kube.present_objects import present_object, present_objects
 
-_READABLE: Final = {
-    (resource.group, resource.kind): resource
-    for resource in (JOBS, JOB_SETS, REPLICA_SETS, STATEFUL_SETS)
-}
+_OWNERS: Final = (JOBS, JOB_SETS, REPLICA_SETS, STATEFUL_SETS)
+_READABLE: Final = {(resource.group, resource.kind): resource for resource in _OWNERS}
 """A ReplicaSet has its Deployment's annotations: the Deployment's controller copies them."""
 
 
@@ -56,11 +55,8 @@ def read_pods(api: Api, pods: Iterable[tuple[str, str]]) -> tuple[list[DrainPod]
     for pod in bound:
         _read_owners(api, pod.metadata, owners)
     namespaces = sorted({pod.metadata.namespace for pod in bound})
-    budgets = [
-        budget
-        for namespace in namespaces
-        for budget in present_objects(api, POD_DISRUPTION_BUDGETS, namespace=namespace)
-    ]
+    read = partial(present_objects, api, POD_DISRUPTION_BUDGETS)
+    budgets = [budget for namespace in namespaces for budget in read(namespace=namespace)]
     return [DrainPod.owned(pod, owners) for pod in bound], budgets
 
 

@@ -87,11 +87,9 @@ def _of_kueue(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
 
 def ignores_disruption(job: Job) -> bool:
     """Whether an evicted pod of the Job does not count as a failed try."""
-    disruption = FailurePattern(type="DisruptionTarget")
-    return any(
-        rule.action == "Ignore" and disruption in rule.on_pod_conditions
-        for rule in job.spec.pod_failure_policy.rules
-    )
+    disruption, rules = FailurePattern(type="DisruptionTarget"), job.spec.pod_failure_policy.rules
+    ignored = [rule.on_pod_conditions for rule in rules if rule.action == "Ignore"]
+    return any(disruption in conditions for conditions in ignored)
 
 
 def _job(pod: DrainPod) -> Job | None:
@@ -116,9 +114,8 @@ def _kueue_name(pod: DrainPod) -> str:
     if workload := pod.meta.annotations.get(KUEUE_WORKLOAD):
         return f"Workload {pod.meta.namespace}/{workload}"
     labels = (pod.meta.labels, *(owner["metadata"].get("labels") or {} for owner in pod.owners))
-    queue = next(
-        (owner_labels[KUEUE_QUEUE] for owner_labels in labels if owner_labels.get(KUEUE_QUEUE)), ""
-    )
+    queues = (owner_labels.get(KUEUE_QUEUE) for owner_labels in labels)
+    queue = next(filter(None, queues), "")
     return f"{pod.owner or 'Pod ' + pod.meta.full_name} in the queue {queue}" if queue else ""
 
 

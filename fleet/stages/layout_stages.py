@@ -9,7 +9,7 @@ from typing import Final
 
 from api import keys
 from api.mig_outcome import Outcome
-from api.mig_status_annotation import MigPhase, failed_text
+from api.mig_status_annotation import MigPhase, failed_text, instance_counts
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageName, StageState
 from fleet.stages.stage_times import stage_ends
@@ -126,11 +126,7 @@ def _evaluated(facts: NodeChangeFacts) -> str:
         is_there = status is not None and status.phase == MigPhase.UNCHANGED
         return "the GPUs have it" if is_there and not _was_changed(facts) else ""
     modes = sum(gpu.mig is not None for gpu in status.gpus)
-    counts = {
-        "kept": sum(gpu.keep for gpu in status.gpus),
-        "destroyed": sum(gpu.destroy for gpu in status.gpus),
-        "created": sum(gpu.create for gpu in status.gpus),
-    }
-    instances = ", ".join(f"{count} {word}" for word, count in counts.items())
+    kept, destroyed, created = instance_counts(status.gpus)
+    instances = f"{kept} kept, {destroyed} destroyed, {created} created"
     mode = f", MIG mode set on {modes}" if modes else ""
     return f"GPUs that change: {len(status.gpus)}{mode}; instances: {instances}"

@@ -53,8 +53,7 @@ def _by_node(facts: NodeChangeFacts, reason: WaitReason) -> Stage | None:
             return _not_idle(facts)
         case WaitReason.CORDONED:
             text = "somebody else cordoned the node: it gets no slot meanwhile"
-            blocker = StageBlocker(StageBlockerKind.CORDON, name, text)
-            return _wait(text, blocker, command=f"kubectl uncordon {name}")
+            return _wait_for(StageBlockerKind.CORDON, name, text, f"kubectl uncordon {name}")
         case WaitReason.PROGRAM:
             text = "a program that belongs to no pod uses what would be destroyed: it has to end"
             return _wait(text, *users_in_the_way(facts))
@@ -62,29 +61,24 @@ def _by_node(facts: NodeChangeFacts, reason: WaitReason) -> Stage | None:
             text = f"nobody but the agent of {name} asks for a layout, so it gets no slot"
             return _wait(f"{text}; the agent ends its request")
         case WaitReason.NOT_JUDGED:
-            return _wait(
-                "the request is for an earlier layout: its agent evaluates the present one"
-            )
+            text = "the request is for an earlier layout: its agent evaluates the present one"
+            return _wait(text)
         case WaitReason.DRAIN:
             text = f"the annotation gpuscape.io/drain has none of the values {', '.join(DrainMode)}"
-            blocker = StageBlocker(StageBlockerKind.SETTING, facts.node.drain[:64], text)
             command = f"kubectl annotate --overwrite node {name} gpuscape.io/drain=wait"
-            return _wait(text, blocker, command=command)
+            return _wait_for(StageBlockerKind.SETTING, facts.node.drain[:64], text, command)
         case WaitReason.REBOOT if math.isfinite(facts.node.boot_announced):
             at = rfc3339.whole_seconds(facts.node.boot_announced)
             text = f"kured announced at {at} that it boots the node, and has not begun"
             blocker = StageBlocker(StageBlockerKind.NODE, name, text)
             command = f"kubectl annotate node {name} {REBOOT}-"
-            return _wait(
-                f"{text}. The command ends this wait if no boot comes", blocker, command=command
-            )
+            text += ". The command ends this wait if no boot comes"
+            return _wait(text, blocker, command=command)
     if reason not in _AWAY_TEXTS:
         return None
-    text = _AWAY_TEXTS[reason]
+    text, command = _AWAY_TEXTS[reason], f"kubectl describe node {name}"
     blocker = StageBlocker(StageBlockerKind.NODE, name, text)
-    return _wait(
-        f"{text}: it gets no slot meanwhile", blocker, command=f"kubectl describe node {name}"
-    )
+    return _wait(f"{text}: it gets no slot meanwhile", blocker, command=command)
 
 
 def _by_fleet(facts: NodeChangeFacts, reason: WaitReason, now: float) -> Stage:
@@ -93,19 +87,18 @@ def _by_fleet(facts: NodeChangeFacts, reason: WaitReason, now: float) -> Stage:
     match reason:
         case WaitReason.PAUSED:
             text = "an admin paused all rollouts: no node begins"
-            blocker = StageBlocker(StageBlockerKind.PAUSE, text=text)
-            return _wait(text, blocker, command=f"gpuscape mig rollout resume -n {namespace}")
+            command = f"gpuscape mig rollout resume -n {namespace}"
+            return _wait_for(StageBlockerKind.PAUSE, "", text, command)
         case WaitReason.WINDOW:
             text = "it is outside the maintenance windows of the coordinator (window)"
-            blocker = StageBlocker(StageBlockerKind.WINDOW, text=text)
-            return _wait(text, blocker, retry_at=_next_opening(facts.settings, now))
+            opening = _next_opening(facts.settings, now)
+            return _wait_for(StageBlockerKind.WINDOW, "", text, retry_at=opening)
         case WaitReason.BREAKER:
             counts = facts.fleet.memory.rollouts.get(rollout_id(rollout))
             failed = 0 if counts is None else counts.failed
             text = f"failures stopped the rollout of this layout: {failed} nodes failed"
-            blocker = StageBlocker(StageBlockerKind.ROLLOUT, rollout, text)
             command = f"gpuscape mig rollout resume --after-failures -n {namespace}"
-            return _wait(text, blocker, command=command)
+            return _wait_for(StageBlockerKind.ROLLOUT, rollout, text, command)
         case WaitReason.CORDONED_NODES:
             return _cordoned_nodes(facts)
         case WaitReason.CANARY:
@@ -122,6 +115,13 @@ def _wait(
     return standing_at(StageName.SLOT, text, *blockers, command=command, retry_at=retry_at)
 
 
+def _wait_for(
+    kind: StageBlockerKind, name: str, text: str, command: str = "", retry_at: float | None = None
+) -> Stage:
+    """The wait for one thing, of which the stage's text says all."""
+    return _wait(text, StageBlocker(kind, name, text), command=command, retry_at=retry_at)
+
+
 def _no_coordinator(facts: NodeChangeFacts) -> Stage:
     coordinator, namespace = facts.coordinator, facts.namespace
     if coordinator.problem and not coordinator.holder:
@@ -129,8 +129,8 @@ def _no_coordinator(facts: NodeChangeFacts) -> Stage:
     text = f"no coordinator acts in namespace {namespace}"
     if coordinator.holder:
         text = f"the coordinator {coordinator.holder} does not renew its Lease"
-    blocker = StageBlocker(StageBlockerKind.COORDINATOR, coordinator.holder, text)
-    return _wait(text, blocker, command=facts.coordinator_command)
+    kind, command = StageBlockerKind.COORDINATOR, facts.coordinator_command
+    return _wait_for(kind, coordinator.holder, text, command)
 
 
 def _next_slot(facts: NodeChangeFacts, now: float) -> Stage:
@@ -179,9 +179,8 @@ def _not_idle(facts: NodeChangeFacts) -> Stage:
 
 
 def _cordoned_nodes(facts: NodeChangeFacts) -> Stage:
-    waiting = [
-        slot.record.node for slot in facts.fleet.slots if slot.record and waits_cordoned(slot)
-    ]
+    records = (slot.record for slot in facts.fleet.slots if waits_cordoned(slot))
+    waiting = [record.node for record in records if record is not None]
     limit = facts.settings.most_cordoned
     text = f"at most {limit} nodes may wait for their pods behind a cordon (cordoned-nodes)"
     blockers = (*_nodes(waiting, "It waits behind a cordon."), *users_in_the_way(facts))
@@ -204,7 +203,7 @@ def _canary(facts: NodeChangeFacts) -> Stage:
     if counts is not None and counts.proven_at:
         proven = counts.proven_at + facts.settings.canary_seconds
         text = "the first node of the rollout has the layout; the others follow after the canary"
-        return _wait(text, StageBlocker(StageBlockerKind.ROLLOUT, rollout, text), retry_at=proven)
+        return _wait_for(StageBlockerKind.ROLLOUT, rollout, text, retry_at=proven)
     text = "the first node of the rollout goes alone, until it has the layout"
     first = _in_change(facts, rollout)
     blockers = _nodes(first, "It is the first node of the rollout.")
@@ -212,11 +211,9 @@ def _canary(facts: NodeChangeFacts) -> Stage:
 
 
 def _away_limit(facts: NodeChangeFacts) -> Stage:
-    away = [
-        name
-        for name, other in sorted(facts.fleet.nodes.items())
-        if other.rollout == facts.node.rollout and (other.away is not None or other.unschedulable)
-    ]
+    nodes = sorted(facts.fleet.nodes.items())
+    others = [(name, node) for name, node in nodes if node.rollout == facts.node.rollout]
+    away = [name for name, node in others if node.away is not None or node.unschedulable]
     limit = facts.settings.most_away
     text = f"more than {limit} nodes of the rollout are not available (unavailable-limit)"
     command = f"kubectl describe node {away[0]}" if away else "kubectl get nodes"
@@ -227,19 +224,15 @@ def _away_limit(facts: NodeChangeFacts) -> Stage:
 def _slot(facts: NodeChangeFacts) -> Stage:
     if not facts.settings.slots:
         text = "the coordinator has no slots: no change begins (slots)"
-        return _wait(text, StageBlocker(StageBlockerKind.SETTING, "slots", text))
+        return _wait_for(StageBlockerKind.SETTING, "slots", text)
     holders = _in_change(facts)
     return _wait("all slots are taken", *_nodes(holders, "It has a slot."), command=_why(holders))
 
 
 def _in_change(facts: NodeChangeFacts, rollout: str = "") -> list[str]:
     """Other nodes that have a slot, of this rollout or of all."""
-    return [
-        slot.record.node
-        for slot in facts.fleet.slots
-        if slot.record is not None and not slot.is_parked
-        if not rollout or slot.record.rollout == rollout
-    ]
+    records = (slot.record for slot in facts.fleet.slots if slot.record and not slot.is_parked)
+    return [record.node for record in records if rollout in ("", record.rollout)]
 
 
 def _nodes(names: list[str], text: str) -> tuple[StageBlocker, ...]:

@@ -44,13 +44,10 @@ def stage_ends(facts: NodeChangeFacts) -> Mapping[StageName, float]:
             continue
         newest[event.reason] = max(event.at, newest.get(event.reason, 0.0))
     before = _end_before(facts, newest.get(UNDONE, 0.0), ends.get(StageName.VERIFIED, 0.0))
-    known = [
-        (newest[reason], stage)
-        for stage, reason in _BY_EVENT
-        if newest.get(reason, before) > before
-    ]
+    known = [(newest.get(reason, before), stage) for stage, reason in _BY_EVENT]
     for at, stage in sorted(known, key=lambda pair: -pair[0]):  # the newest attempt first
-        _fit(ends, stage, at)
+        if at > before:
+            _fit(ends, stage, at)
     if StageName.VERIFIED in ends:  # the agent shows both at once
         _fit(ends, StageName.CHANGED, ends[StageName.VERIFIED])
     if facts.desired_at is not None:

@@ -45,12 +45,8 @@ def kubeconfig_client(
     """Client of the kubeconfig's cluster; sends no request yet. ``program``: the field manager."""
     from kube.client import Program, connect  # with the official package, which loads slowly
 
-    named = Program(
-        name=program,
-        version=version("gpuscape"),
-        requests_per_second=_REQUESTS_PER_SECOND,
-        burst=_REQUESTS_PER_SECOND,
-    )
+    rate = _REQUESTS_PER_SECOND
+    named = Program(name=program, version=version("gpuscape"), requests_per_second=rate, burst=rate)
     return connect(named, kubeconfig=kubeconfig, context=context)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from api.mig_status_annotation import MigPhase
+from api.mig_status_annotation import MigPhase, instance_counts
 from cli.terminal import Cell, Styled, TextTable
 from fleet.status.node_layout import UNJUDGED, NodeLayout
 
@@ -46,14 +46,9 @@ def layout_row(layout: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
     more: tuple[str, ...] = ()
     if wide:
         gpus = layout.status.gpus if layout.status else ()
-        counts = (
-            [gpu.keep for gpu in gpus],
-            [gpu.destroy for gpu in gpus],
-            [gpu.create for gpu in gpus],
-        )
         more = (
             ",".join(str(gpu.gpu) for gpu in gpus) or _NONE,
-            *(str(sum(numbers)) if gpus else _NONE for numbers in counts),
+            *(str(count) if gpus else _NONE for count in instance_counts(gpus)),
             "yes" if layout.cordoned else "no",
             "yes" if layout.has_startup_taint else "no",
         )

@@ -112,9 +112,8 @@ def command(
         if not dry_run and decided.verdict in (CancelVerdict.CANCELS, CancelVerdict.BEGUN):
             end = _wait(reader, node, timeout)
     _show(decided, node, end, output, dry_run=dry_run)
-    code = _exit_code(decided, end)
-    if code:
-        raise click.exceptions.Exit(code)
+    _, code = _MEANINGS[decided.verdict]
+    raise click.exceptions.Exit(code or (UNFINISHED if end.left else 0))
 
 
 def write_cancellation(
@@ -192,8 +191,3 @@ def _document(decided: Cancellation, node: str, end: CancelEnd, *, dry_run: bool
         "notes": list(decided.notes),
         "command": decided.command or None,
     }
-
-
-def _exit_code(decided: Cancellation, end: CancelEnd) -> int:
-    _, code = _MEANINGS[decided.verdict]
-    return code or (UNFINISHED if end.left else 0)
