@@ -137,14 +137,13 @@ class Leadership:
         match next_step(self._seen, exists=lease is not None, identity=self._identity, now=now):
             case LeaseStep.CREATE:
                 body = leases.lease_object(
-                    names.COORDINATOR_LEASE,
+                    name,
                     holder=self._identity,
                     duration_seconds=DURATION_SECONDS,
                     wall_time=self._wall(),
                 )
                 asked_at = self._clock()
-                created = self._api.create(LEASES, body, namespace=self._namespace)
-                self._written(created, asked_at)
+                self._written(self._api.create(LEASES, body, namespace=namespace), asked_at)
             case LeaseStep.TAKE_OVER if lease is not None:
                 patch = leases.takeover(
                     lease,

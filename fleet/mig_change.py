@@ -312,11 +312,10 @@ def _registering(
         return EvictPods(pods=going)
     expected = allocatable_after(record, end)
     waited = passed(record.restarted_at, now)
-    is_back = not leaving and (
-        any(pod.is_ready for pod in plugins)
-        if record.replaced
-        else waited >= min(terms.settle_seconds, terms.register_seconds)
-    )
+    is_ready = waited >= min(terms.settle_seconds, terms.register_seconds)
+    if record.replaced:
+        is_ready = any(pod.is_ready for pod in plugins)
+    is_back = is_ready and not leaving
     if is_back and (not expected or dict(node.allocatable) == expected):
         is_shown = bool(expected) and expected != record.allocatable_before
         outcome = Outcome.APPLIED if end == Outcome.APPLIED else None

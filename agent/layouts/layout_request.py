@@ -80,15 +80,13 @@ def stated_layout(metadata: Mapping[str, Any], before: MigStatusAnnotation | Non
     mode_change = annotations.get(keys.MIG_MODE_CHANGE)
     is_old = before is None or before.unadopted == label
     unadopted = label if adopt == Adoption.NEVER or (is_old and adopt != Adoption.ANY) else ""
-    text = annotations.get(keys.MIG_LAYOUT)
-    if text is not None:
-        source, text = RequestSource.ANNOTATION, str(text)
-        request = LayoutRequest(source=source, text=text, mode_change=mode_change)
-        return StatedLayout(request=request, unadopted=unadopted)
-    adopting = bool(unadopted) and adopt == Adoption.MATCHING
-    if not label or (unadopted and not adopting):
-        return StatedLayout(unadopted=unadopted)
-    request = LayoutRequest(source=RequestSource.LABEL, text=label, mode_change=mode_change)
+    text, source, adopting = annotations.get(keys.MIG_LAYOUT), RequestSource.ANNOTATION, False
+    if text is None:
+        adopting = bool(unadopted) and adopt == Adoption.MATCHING
+        if not label or (unadopted and not adopting):
+            return StatedLayout(unadopted=unadopted)
+        text, source = label, RequestSource.LABEL
+    request = LayoutRequest(source=source, text=str(text), mode_change=mode_change)
     return StatedLayout(request=request, unadopted=unadopted, adopting=adopting)
 
 

@@ -197,12 +197,10 @@ def fitting_table(gpus: Sequence[MigGpu]) -> TextTable:
     for gpu in gpus:
         counts = tuple(_fitting(gpu, profile) for profile in _by_size(gpu.profiles))
         columns.setdefault(counts, []).append(gpu.index)
-    names = [profile.name for profile in _by_size(gpus[0].profiles)]
+    names = tuple(profile.name for profile in _by_size(gpus[0].profiles))
     return TextTable(
         header=("PROFILE", *(f"GPU {gpu_numbers(indices)}" for indices in columns.values())),
-        rows=tuple(
-            (name, *(counts[index] for counts in columns)) for index, name in enumerate(names)
-        ),
+        rows=tuple(zip(names, *columns, strict=True)),
         right=frozenset(range(1, len(columns) + 1)),
     )
 

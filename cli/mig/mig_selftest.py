@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 
-from actuator.change import ChangeResult
 from actuator.selftest import OfferedNow, SelftestEvent
 from actuator.supervisor import run_selftest
 from actuator.worker_messages import Order, SelftestRequest
@@ -244,7 +243,7 @@ def _report(report: SelftestReport, file: Path | None, journal: Path, output: st
 
 
 def _exit_code(report: SelftestReport) -> int:
-    result: ChangeResult | None = report.result
+    result = report.result
     if result is None or result.outcome is Outcome.STUCK:
         return UNFINISHED
     if not result.has_begun:

@@ -77,13 +77,10 @@ def command(load: Load, journal: Path | None, output: str) -> None:
     wide = output == "wide"
     if read:
         terminal.show_table(mig_mode_table(read, wide=wide))
-    instances = instance_table(read, wide=wide)
-    if instances.rows:
-        terminal.note("")
-        terminal.show_table(instances)
-    if unended:
-        terminal.note("")
-        terminal.show_table(unended_table(unended))
+    for table in (instance_table(read, wide=wide), unended_table(unended)):
+        if table.rows:
+            terminal.note("")
+            terminal.show_table(table)
     notes = [note for gpu in read if (note := pending_note(gpu)) is not None]
     notes += [unread_note(gpu) for gpu in unread]
     notes += [f"Look at this: {problem}" for problem in problems]
@@ -100,13 +97,8 @@ def _problems(gpus: Sequence[MigGpu], start: Start) -> Iterator[str]:
 
 def unended_table(changes: Sequence[ChangeRecord]) -> TextTable:
     """Table of the changes that have not ended, a row for each GPU."""
-    return TextTable(
-        header=("GPU", "CHANGE", "TO", "REASON"),
-        rows=tuple(
-            (str(entry.index), outcome_cell(entry.outcome), entry.origin, entry.reason)
-            for entry in changes
-        ),
-    )
+    rows = ((str(it.index), outcome_cell(it.outcome), it.origin, it.reason) for it in changes)
+    return TextTable(header=("GPU", "CHANGE", "TO", "REASON"), rows=tuple(rows))
 
 
 def _unended_document(entry: ChangeRecord) -> dict[str, Any]:

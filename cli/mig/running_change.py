@@ -153,12 +153,8 @@ def show_change_end(result: ChangeResult, journal: Path) -> None:
     if len(result.gpus) < 2 or result.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
         return
     terminal.note("")
-    terminal.show_table(
-        TextTable(
-            header=("GPU", "OUTCOME", "REASON"),
-            rows=tuple((gpu.gpu, outcome_cell(gpu.outcome), gpu.reason) for gpu in result.gpus),
-        )
-    )
+    rows = tuple((gpu.gpu, outcome_cell(gpu.outcome), gpu.reason) for gpu in result.gpus)
+    terminal.show_table(TextTable(header=("GPU", "OUTCOME", "REASON"), rows=rows))
 
 
 def show_problems(result: ChangeResult) -> None:

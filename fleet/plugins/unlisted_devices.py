@@ -40,11 +40,8 @@ class UnlistedDevices:
 def unlisted_devices(view: FleetView) -> dict[str, UnlistedDevices]:
     """Unlisted devices by node, without nodes in change, with a request, or not available."""
     recorded = {slot.record.node for slot in view.slots if slot.record is not None}
-    unlisted = {}
-    for name, node in view.nodes.items():
-        if name not in recorded and (devices := _unlisted_on(view, node)) is not None:
-            unlisted[name] = devices
-    return unlisted
+    found = (_unlisted_on(view, node) for name, node in view.nodes.items() if name not in recorded)
+    return {devices.node: devices for devices in found if devices is not None}
 
 
 def _unlisted_on(view: FleetView, node: MigNode) -> UnlistedDevices | None:

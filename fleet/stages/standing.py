@@ -67,9 +67,8 @@ def _nothing(facts: NodeChangeFacts) -> Stage:
     if status is not None and status.outcome == Outcome.STUCK:
         return waits_for_a_person(facts, _STUCK)
     blockers = tuple(_policy_blockers(facts))
-    command = f"gpuscape mig rollout plan all-balanced --node {facts.node.name}"
-    if blockers:
-        command = policy_command(facts)
+    plan_command = f"gpuscape mig rollout plan all-balanced --node {facts.node.name}"
+    command = policy_command(facts) if blockers else plan_command
     return standing_at(StageName.DESIRED, _NOTHING, *blockers, command=command)
 
 

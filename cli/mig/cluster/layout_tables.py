@@ -31,10 +31,9 @@ _STYLES: Final[Mapping[str, str]] = {
 def layout_table(layouts: Sequence[NodeLayout], *, wide: bool) -> TextTable:
     """Table of the layout states, one row for each Node."""
     more = ("GPUS", "KEPT", "GONE", "NEW", "CORDONED", "TAINT") if wide else ()
-    return TextTable(
-        header=("NODE", "DESIRED", "PHASE", "SINCE", "SLOT", *more, "PODS", "WHY"),
-        rows=tuple(layout_row(layout, wide=wide) for layout in layouts),
-    )
+    header = ("NODE", "DESIRED", "PHASE", "SINCE", "SLOT", *more, "PODS", "WHY")
+    rows = tuple(layout_row(layout, wide=wide) for layout in layouts)
+    return TextTable(header=header, rows=rows)
 
 
 def layout_row(layout: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,26 +135,19 @@ def write_cancellation(
     raise Transient(f"Node {node} changes too often: run it again")
 
 
-def _wait(
-    reader: ChangeFactsReader,
-    node: str,
-    timeout: float,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> CancelEnd:
+def _wait(reader: ChangeFactsReader, node: str, timeout: float) -> CancelEnd:
     """Wait until all is over. Each change of what is left is printed."""
-    ends_at = clock() + timeout
+    ends_at = time.monotonic() + timeout
     shown: tuple[str, ...] = ()
     while True:
         facts = reader.read(node, change_alone=True)
         left, status = remaining(facts, reader.now), facts.node.status
-        if not left or clock() >= ends_at:
+        if not left or time.monotonic() >= ends_at:
             return CancelEnd(left=left, outcome="" if status is None else status.outcome)
         if left != shown:
             terminal.note(f"Waiting: {'; '.join(left)}", err=True)
             shown = left
-        sleep(_POLL_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _show(decided: Cancellation, node: str, end: CancelEnd, output: str, *, dry_run: bool) -> None:

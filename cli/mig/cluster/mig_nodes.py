@@ -107,9 +107,8 @@ def command(
     label_selector = parse_label_selector(selector)
 
     def select_layout(node: Node) -> NodeLayout | None:
-        if names and node.name not in names:
-            return None
-        if not label_selector.matches(node.metadata.labels):
+        is_named = not names or node.name in names
+        if not is_named or not label_selector.matches(node.metadata.labels):
             return None
         layout = node_layout(node)
         return None if layout is None or (unsettled and layout.is_settled) else layout

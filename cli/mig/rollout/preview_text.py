@@ -112,18 +112,12 @@ def _nodes(preview: RolloutPreview, *, wide: bool) -> TextTable:
         if node.fate is NodeImpact.CHANGES:
             then = "?" if node.then is None else _offers(node.then)
         wide_cells = (node.drain or _NONE, "agent" if node.by_agent else "tables") if wide else ()
-        rows.append(
-            (
-                Styled(node.node, "bold"),
-                Styled(node.fate, _STYLES[node.fate]),
-                _offers(node.now),
-                then,
-                _NONE if node_pods is None else _pods(node_pods),
-                _NONE if node_pods is None else _eviction(node_pods),
-                *wide_cells,
-                node.why,
-            )
-        )
+        name, fate = Styled(node.node, "bold"), Styled(node.fate, _STYLES[node.fate])
+        pods = eviction = _NONE
+        if node_pods is not None:
+            pods, eviction = _pods(node_pods), _eviction(node_pods)
+        cells = (_offers(node.now), then, pods, eviction, *wide_cells, node.why)
+        rows.append((name, fate, *cells))
     return TextTable(header=header, rows=tuple(rows))
 
 

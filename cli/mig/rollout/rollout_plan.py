@@ -122,15 +122,12 @@ def command(
         return choice.has(Metadata.from_object(node["metadata"]))
 
     def read_meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
-        if configs is not None or not isinstance(desired, str):
-            overlap, file_configs = picture.agents.overlap, None
-            if file_text is not None:
-                file_configs = parse_mig_configs(file_text, str(configs), overlap)
-            return LayoutMeaning(choice=LayoutChoice(layout=desired, configs=file_configs))
-        agent_configs, unknown = read_agents_configs(api, picture.agents)
-        return LayoutMeaning(
-            choice=LayoutChoice(layout=desired, configs=agent_configs), unknown=unknown
-        )
+        known, unknown = None, ""
+        if file_text is not None:
+            known = parse_mig_configs(file_text, str(configs), picture.agents.overlap)
+        elif configs is None and isinstance(desired, str):
+            known, unknown = read_agents_configs(api, picture.agents)
+        return LayoutMeaning(choice=LayoutChoice(layout=desired, configs=known), unknown=unknown)
 
     with contextlib.closing(kubeconfig_client(PROGRAM, load().kubeconfig)) as api:
         picture = PictureReader(api).picture()
