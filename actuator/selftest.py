@@ -30,7 +30,7 @@ from mig.gpu_layout import GpuLayout, current_layout
 from mig.planner import MigRefusal, Obstacle, ObstacleKind, plan
 from mig.steps import CreateInstance, DestroyInstance, MigStep
 from mig.trial_layouts import EMPTY, trial_layouts, trial_title
-from mig.users.device_users import DeviceUsers, gpu_users
+from mig.users.device_users import DeviceUsers, users_on_gpu
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
             if edge.is_over():
                 return "no further layout was to be tried"
             # before each layout: a pod may have come, and its instance must not be destroyed
-            if held := gpu_users(world.device_users(), uuid):
+            if held := users_on_gpu(world.device_users(), uuid):
                 return f"somebody took the GPU: {', '.join(map(str, sorted(held)))}"
             _try_layout(world, uuid, layout, edge)
     except StepFailed as error:
@@ -230,7 +230,7 @@ def _lost_devices(world: MigWorld, uuid: str, image: VerifiedLayout) -> tuple[st
 
 def _refusal(gpu: MigGpu, users: DeviceUsers) -> MigRefusal | None:
     """Why a GPU cannot be tested; None if it can."""
-    if held := gpu_users(users, gpu.uuid):
+    if held := users_on_gpu(users, gpu.uuid):
         detail = f"the GPU is in use: {', '.join(map(str, sorted(held)))}"
         busy = Obstacle(kind=ObstacleKind.BUSY, gpu=gpu.uuid, detail=detail, users=held)
         return MigRefusal(obstacles=(busy,))

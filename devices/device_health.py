@@ -19,7 +19,7 @@ MOST_FLAPS: Final = 3
 """Times within a day that a device becomes unhealthy; after the last one it stays so."""
 
 
-class Severity(IntEnum):
+class CauseSeverity(IntEnum):
     """How a reading judges a device, from the one health table."""
 
     NONE = 0
@@ -38,7 +38,7 @@ class Sighting:
 
     reading: int
     """Number of the reading: the same number is the same reading seen again."""
-    severity: Severity
+    severity: CauseSeverity
     reason: str = ""
     """Short word of the health table; empty without a cause."""
 
@@ -81,21 +81,21 @@ def after(health: DeviceHealth, sighting: Sighting, now: float) -> DeviceHealth:
     is_new = sighting.reading != health.last_reading
     soft = _soft_readings(health, sighting, is_new)
     health = replace(health, last_reading=sighting.reading, soft_readings=soft)
-    if sighting.severity is Severity.UNKNOWN:
+    if sighting.severity is CauseSeverity.UNKNOWN:
         return replace(health, gone_since=None)
-    if sighting.severity is Severity.NONE:
+    if sighting.severity is CauseSeverity.NONE:
         return health if health.healthy else _recovering(health, now)
     if not health.healthy:
         return replace(health, gone_since=None, reason=sighting.reason)
-    if sighting.severity is Severity.FATAL or soft >= SIGHTINGS:
+    if sighting.severity is CauseSeverity.FATAL or soft >= SIGHTINGS:
         return _fallen(health, sighting.reason, now)
     return health
 
 
 def _soft_readings(health: DeviceHealth, sighting: Sighting, is_new: bool) -> int:
-    if sighting.severity is Severity.NONE:
+    if sighting.severity is CauseSeverity.NONE:
         return 0
-    return health.soft_readings + (is_new and sighting.severity is Severity.SOFT)
+    return health.soft_readings + (is_new and sighting.severity is CauseSeverity.SOFT)
 
 
 def _recovering(health: DeviceHealth, now: float) -> DeviceHealth:

@@ -19,7 +19,7 @@ from devices.device_settings import DeviceSettings, NumaHints
 from devices.exchange_reader import ExchangeReader, ExchangeState
 from devices.linked_sets import LinkedSets
 from devices.offered_devices import OfferedDevice, offered_devices
-from devices.offered_resource import OfferedResource
+from devices.plugin_resource import PluginResource
 from kubelet.device_plugin.plugin_sockets import remove_leftovers
 from kubelet.device_plugin.registration import Registration
 from kubelet.devices_checkpoint import held_by_resource
@@ -57,7 +57,7 @@ class DevicePluginDoor:
         self._exchange: DeviceExchange | None = None
         self._sets: LinkedSets | None = None
         self._held: Mapping[str, frozenset[str]] = {}
-        self.resources: dict[str, OfferedResource] = {}
+        self.resources: dict[str, PluginResource] = {}
         self.registrations: dict[str, Registration] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -98,7 +98,7 @@ class DevicePluginDoor:
     ) -> None:
         known = self.resources.get(resource)
         if known is None:
-            known = OfferedResource(
+            known = PluginResource(
                 resource,
                 self._access,
                 self._executor,
@@ -139,7 +139,7 @@ class DevicePluginDoor:
             self._failures.clear("checkpoint")
 
 
-async def serve(door: DevicePluginDoor, ended: asyncio.Event) -> None:
+async def serve_door(door: DevicePluginDoor, ended: asyncio.Event) -> None:
     """Run the door until ``ended`` is set."""
     task = asyncio.create_task(door.run())
     waiting = asyncio.create_task(ended.wait())

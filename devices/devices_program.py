@@ -8,7 +8,7 @@ import os
 import signal
 
 from base.process.process_signals import delivered_signals
-from devices.device_plugin_door import DevicePluginDoor, serve
+from devices.device_plugin_door import DevicePluginDoor, serve_door
 from devices.device_settings import DeviceSettings
 from discovery.host.driver_load import boot_id
 
@@ -29,4 +29,4 @@ async def _run(settings: DeviceSettings) -> None:
 
     door = DevicePluginDoor(settings, boot_id(settings.host_root), owner=os.geteuid())
     with delivered_signals(take):
-        await serve(door, ended)
+        await serve_door(door, ended)

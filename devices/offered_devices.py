@@ -10,7 +10,7 @@ from typing import Final
 
 from api.device_exchange import DeviceExchange, ExchangedGpu, ExchangedMigDevice, ExchangedVerdict
 from api.mig_resources import GPU_RESOURCE, MigStrategy, mig_resource
-from devices.device_health import Severity, Sighting
+from devices.device_health import CauseSeverity, Sighting
 
 _SOFT: Final = frozenset({"gpu-unreadable", "gpu-hung"})
 """Causes of one reading that failed: the next one may not. All others are the driver's word."""
@@ -30,7 +30,7 @@ class OfferedDevice:
     """N in ``/dev/nvidiaN`` of its GPU."""
     capabilities: tuple[int, ...] = ()
     """N in ``/dev/nvidia-caps/nvidia-capN``; empty for a whole GPU."""
-    severity: Severity = Severity.NONE
+    severity: CauseSeverity = CauseSeverity.NONE
     reason: str = ""
 
     def sighting(self, reading: int) -> Sighting:
@@ -75,21 +75,23 @@ def _device(
     )
 
 
-def _worst(verdicts: Iterable[ExchangedVerdict], ignored: Collection[str]) -> tuple[Severity, str]:
+def _worst(
+    verdicts: Iterable[ExchangedVerdict], ignored: Collection[str]
+) -> tuple[CauseSeverity, str]:
     """The worst severity of these causes with its reason; of equals the first."""
     if not _ALL_CHECKS.isdisjoint(ignored):
-        return Severity.NONE, ""
+        return CauseSeverity.NONE, ""
     rated = [
         (_severity(verdict), verdict.reason)
         for verdict in verdicts
         if verdict.reason.removeprefix("xid-") not in ignored
     ]
-    severity, reason = max(rated, key=lambda pair: pair[0], default=(Severity.NONE, ""))
+    severity, reason = max(rated, key=lambda pair: pair[0], default=(CauseSeverity.NONE, ""))
     return severity, reason if severity else ""
 
 
-def _severity(verdict: ExchangedVerdict) -> Severity:
+def _severity(verdict: ExchangedVerdict) -> CauseSeverity:
     """A degraded device works, so that it is handed out."""
     if verdict.health == "unhealthy":
-        return Severity.SOFT if verdict.reason in _SOFT else Severity.FATAL
-    return Severity.UNKNOWN if verdict.health == "unknown" else Severity.NONE
+        return CauseSeverity.SOFT if verdict.reason in _SOFT else CauseSeverity.FATAL
+    return CauseSeverity.UNKNOWN if verdict.health == "unknown" else CauseSeverity.NONE

@@ -17,7 +17,13 @@ from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
 from mig.compute_places import compute_places, keepable, missing_sizes
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.placement import Grid, mask
-from mig.users.device_users import DeviceUser, DeviceUsers, compute_users, gpu_users, instance_users
+from mig.users.device_users import (
+    DeviceUser,
+    DeviceUsers,
+    compute_users,
+    instance_users,
+    users_on_gpu,
+)
 
 Users = frozenset[DeviceUser]
 Tie = tuple[
@@ -98,7 +104,7 @@ def gpu_ways(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> tuple[Way, 
     if gpu.mode is not None and gpu.mode.current != desired.mig:
         # a change of mode takes the whole GPU, from device users without an instance as well
         way = _way(grid, gpu, used, (), desired.instances)
-        return () if way is None else (replace(way, disturbed=gpu_users(users, gpu.uuid)),)
+        return () if way is None else (replace(way, disturbed=users_on_gpu(users, gpu.uuid)),)
     ways = [
         way
         for kept, missing in _kept_sets(grid, gpu, desired)

@@ -53,10 +53,10 @@ def rival_socket(folder: Path, resource: str) -> Path | None:
     Source: k8s-device-plugin v0.20.0, internal/plugin/server.go.
     """
     path = folder / f"nvidia-{resource.rpartition('/')[2]}.sock"
-    return path if answers(path) else None
+    return path if is_answered(path) else None
 
 
-def answers(path: Path) -> bool:
+def is_answered(path: Path) -> bool:
     """Whether a program accepts connections on this socket."""
     with socket.socket(socket.AF_UNIX) as trial:
         trial.settimeout(_TRIAL_SECONDS)
@@ -70,6 +70,6 @@ def answers(path: Path) -> bool:
 def remove_leftovers(folder: Path) -> None:
     """Remove sockets of ours on which nobody answers: those of a process that was killed."""
     for path in sorted(folder.glob(f"{_OURS}*.sock")):
-        if not answers(path):
+        if not is_answered(path):
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -66,7 +66,7 @@ def all_users(*sources: DeviceUsers) -> DeviceUsers:
     return users_by_part(pair for source in sources for pair in source.items())
 
 
-def gpu_users(users: DeviceUsers, gpu: str) -> frozenset[DeviceUser]:
+def users_on_gpu(users: DeviceUsers, gpu: str) -> frozenset[DeviceUser]:
     """Device users of a GPU and of all its parts; ``gpu``: UUID."""
     return _union(whose for part, whose in users.items() if part.gpu == gpu)
 

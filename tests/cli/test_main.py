@@ -172,12 +172,19 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_a_command_loads_no_other_command_and_no_terminal_library() -> None:
     modules = loaded("completion", "zsh")
     assert "cli.completion" in modules
-    assert not modules & {"cli.discover", "cli.agent_command", "rich", "yaml", "msgspec", "psutil"}
+    assert not modules & {
+        "cli.discover",
+        "cli.programs.agent_command",
+        "rich",
+        "yaml",
+        "msgspec",
+        "psutil",
+    }
 
 
 def test_the_agents_help_loads_neither_terminal_library_nor_cluster_client() -> None:
     modules = loaded("agent", "--help")
-    assert "cli.agent_command" in modules
+    assert "cli.programs.agent_command" in modules
     assert not modules & {"rich", "kubernetes", "pydantic", "yaml"}
 
 

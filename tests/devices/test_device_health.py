@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
-from devices.device_health import DAY_SECONDS, DeviceHealth, Severity, Sighting, after
+from devices.device_health import DAY_SECONDS, CauseSeverity, DeviceHealth, Sighting, after
 
-NONE, UNKNOWN, SOFT, FATAL = Severity.NONE, Severity.UNKNOWN, Severity.SOFT, Severity.FATAL
+NONE, UNKNOWN, SOFT, FATAL = (
+    CauseSeverity.NONE,
+    CauseSeverity.UNKNOWN,
+    CauseSeverity.SOFT,
+    CauseSeverity.FATAL,
+)
 
 
 class Device:
@@ -14,7 +19,7 @@ class Device:
     def __init__(self) -> None:
         self.health, self.now, self.reading = DeviceHealth(), 0.0, 0
 
-    def sees(self, severity: Severity, *, seconds: float = 10, new: bool = True) -> bool:
+    def sees(self, severity: CauseSeverity, *, seconds: float = 10, new: bool = True) -> bool:
         """Whether it is healthy after this reading."""
         self.now += seconds
         self.reading += new

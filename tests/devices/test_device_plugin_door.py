@@ -16,7 +16,7 @@ import pytest
 
 from api.device_exchange import FILE_NAME, DeviceExchange, written
 from api.mig_resources import MigStrategy
-from devices import device_plugin_door, offered_resource
+from devices import device_plugin_door, plugin_resource
 from devices.device_plugin_door import DevicePluginDoor
 from devices.device_settings import DeviceSettings, NumaHints
 from tests.devices.exchanges import BOOT, exchange, gpu, mig, uuid
@@ -86,7 +86,7 @@ def play(scene: Scene, steps: Callable[[Scene], Coroutine[Any, Any, None]]) -> N
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_plugin_door, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(offered_resource, "ANSWER_SECONDS", 60.0)  # the machine may be busy
+    monkeypatch.setattr(plugin_resource, "ANSWER_SECONDS", 60.0)  # the machine may be busy
 
 
 def four(**more: Any) -> DeviceExchange:
@@ -157,7 +157,7 @@ def test_a_choice_that_raises_or_sleeps_is_the_lowest_devices(
             monkeypatch.setattr(device_plugin_door.LinkedSets, "best", lambda *_: None)
             scene.door._sets.best = linked_set  # type: ignore[method-assign, union-attr]
             scene.door.poll()
-            monkeypatch.setattr(offered_resource, "ANSWER_SECONDS", 0.1 if why == "late" else 60.0)
+            monkeypatch.setattr(plugin_resource, "ANSWER_SECONDS", 0.1 if why == "late" else 60.0)
             assert await scene.kubelet.prefer(GPU, free, 2) == [uuid(1), uuid(2)]
             assert resource.fallbacks[why] == 1
         waits.set()

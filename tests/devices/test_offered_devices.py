@@ -7,7 +7,7 @@ import pytest
 
 from api.mig_resources import MigStrategy
 from devices.container_access import CONTROL_NODES, AccessSettings, container_access
-from devices.device_health import Severity
+from devices.device_health import CauseSeverity
 from devices.offered_devices import OfferedDevice, offered_devices
 from kubelet.device_plugin.plugin_model import HostDevice
 from tests.devices.exchanges import exchange, gpu, mig, uuid
@@ -44,25 +44,25 @@ def test_instances_that_share_a_gpu_instance_have_no_resource() -> None:
 @pytest.mark.parametrize(
     ("causes", "ignored", "severity"),
     [
-        ((), (), Severity.NONE),
-        ((("degraded", "nvlink-inactive"),), (), Severity.NONE),
-        ((("unknown", "gpu-forbidden"),), (), Severity.UNKNOWN),
-        ((("unhealthy", "gpu-unreadable"),), (), Severity.SOFT),
-        ((("unhealthy", "gpu-unreadable"), ("unhealthy", "xid-79")), (), Severity.FATAL),
-        ((("unhealthy", "xid-79"),), ("79",), Severity.NONE),
-        ((("unhealthy", "xid-79"),), ("7", "xid-"), Severity.FATAL),
-        ((("unhealthy", "gpu-lost"),), ("all",), Severity.NONE),
-        ((("unhealthy", "gpu-lost"),), ("xids",), Severity.NONE),
+        ((), (), CauseSeverity.NONE),
+        ((("degraded", "nvlink-inactive"),), (), CauseSeverity.NONE),
+        ((("unknown", "gpu-forbidden"),), (), CauseSeverity.UNKNOWN),
+        ((("unhealthy", "gpu-unreadable"),), (), CauseSeverity.SOFT),
+        ((("unhealthy", "gpu-unreadable"), ("unhealthy", "xid-79")), (), CauseSeverity.FATAL),
+        ((("unhealthy", "xid-79"),), ("79",), CauseSeverity.NONE),
+        ((("unhealthy", "xid-79"),), ("7", "xid-"), CauseSeverity.FATAL),
+        ((("unhealthy", "gpu-lost"),), ("all",), CauseSeverity.NONE),
+        ((("unhealthy", "gpu-lost"),), ("xids",), CauseSeverity.NONE),
     ],
 )
 def test_a_cause_counts_by_the_table(
-    causes: tuple[tuple[str, str], ...], ignored: tuple[str, ...], severity: Severity
+    causes: tuple[tuple[str, str], ...], ignored: tuple[str, ...], severity: CauseSeverity
 ) -> None:
     content = exchange(gpu(0, None, *causes), gpu(1, [mig(1, 1)]))
     devices = offered_devices(content, MigStrategy.MIXED, ignored)
     assert devices[GPU][0].severity is severity
-    assert bool(devices[GPU][0].reason) is (severity > Severity.NONE)
-    assert devices[SMALL][0].severity is Severity.NONE
+    assert bool(devices[GPU][0].reason) is (severity > CauseSeverity.NONE)
+    assert devices[SMALL][0].severity is CauseSeverity.NONE
 
 
 def test_a_cause_of_the_gpu_counts_for_its_instances() -> None:

@@ -33,7 +33,7 @@ ANSWER_SECONDS: Final = 0.2
 log = logging.getLogger(__name__)
 
 
-class OfferedResource:
+class PluginResource:
     """A resource with its answers. Belongs to one event loop; only the choice runs elsewhere."""
 
     def __init__(
