@@ -199,6 +199,7 @@ OUTSIDE_OF_OWN_POD: Final = {
     "Docker next to Kubernetes": f"0::/../../../../system.slice/docker-{NEXT}.scope",
     "Docker next to a node that is a container": f"0::/../../../../../{NEXT}",
     "a container two levels up": f"0::/../../{NEXT}",
+    "a container's scope two levels up": f"0::/../../cri-containerd-{NEXT}.scope",
     "a program two levels up": "0::/../../init.scope/container",
     "a service next to the container": "0::/../nv-hostengine.service",
     "a container's name that is too short": f"0::/../{NEXT[:-1]}",
