@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent.exchange.exchange_content import ExchangedDevices, best_sets, exchanged_devices
-from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Mode, Reason, Xid
+from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Mode, Nic, Reason, Xid
 from tests import build
 
 
@@ -119,7 +119,12 @@ def test_nothing_is_said_without_a_driver_or_while_a_first_answer_is_due() -> No
 
 
 def test_links_name_no_device() -> None:
-    links = of(build.gpu(0), build.gpu(1)).links
+    plain = build.node([build.gpu(0), build.gpu(1)])
+    near = replace(plain.topology, nics=("mlx5_0",), pcie=((0, 5, 1), (5, 0, 5), (1, 5, 0)))
+    host = replace(plain.host, nics=(Nic(name="mlx5_0", bus_id="0000:18:00.0"),))
+    devices = exchanged_devices(replace(plain, host=host, topology=near), {})
+    assert devices is not None
+    links = devices.links
     assert links is not None
     assert (links.n, links.ids, links.bus, links.nic) == (2, ("", ""), ("", ""), ())
 
