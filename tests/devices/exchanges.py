@@ -38,7 +38,7 @@ def gpu(
     place: int, devices: Iterable[ExchangedMigDevice] | None = None, *causes: tuple[str, str]
 ) -> ExchangedGpu:
     """A GPU; ``devices`` of one in MIG mode, None of one that is not."""
-    verdicts = [ExchangedVerdict(health=health, reason=reason) for health, reason in causes]  # type: ignore[arg-type]
+    verdicts = [ExchangedVerdict(health=health, reason=reason) for health, reason in causes]
     return ExchangedGpu(
         uuid=uuid(place),
         index=place,

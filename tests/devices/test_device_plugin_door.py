@@ -19,6 +19,7 @@ from api.mig_resources import MigStrategy
 from devices import device_plugin_door, plugin_resource
 from devices.device_plugin_door import DevicePluginDoor
 from devices.device_settings import DeviceSettings, NumaHints
+from devices.linked_sets import LinkedSets
 from tests.devices.exchanges import BOOT, exchange, gpu, mig, uuid
 from tests.kubelet.played_registration import PlayedKubelet
 
@@ -154,7 +155,7 @@ def test_a_choice_that_raises_or_sleeps_is_the_lowest_devices(
             raise RuntimeError("a defect")
 
         for linked_set, why in ((raising, "defect"), (sleeping, "late")):
-            monkeypatch.setattr(device_plugin_door.LinkedSets, "best", lambda *_: None)
+            monkeypatch.setattr(LinkedSets, "best", lambda *_: None)
             scene.door._sets.best = linked_set  # type: ignore[method-assign, union-attr]
             scene.door.poll()
             monkeypatch.setattr(plugin_resource, "ANSWER_SECONDS", 0.1 if why == "late" else 60.0)

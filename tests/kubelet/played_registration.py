@@ -45,8 +45,8 @@ class PlayedKubelet:
         for path in self.folder.glob("*.sock"):
             path.unlink()
         self._server = grpc.aio.server()
-        handler = grpc.unary_unary_rpc_method_handler(
-            self._register,  # type: ignore[arg-type]  # a coroutine, as aio takes it
+        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
+            self._register,
             wire.RegisterRequest.FromString,
             lambda answer: answer.SerializeToString(),
         )
