@@ -73,6 +73,9 @@ def test_a_new_class_is_filled_later() -> None:
     table = tables.find(tables.add(PAIRS))
     assert table
     assert table.known_best_speed(gpu_request(2)) is None
+    table.best_speed(gpu_request(3))
+    assert table.known_best_speed(gpu_request(3)) is not None
+    assert table.known_best_speed(gpu_request(2, 3)) is None  # of one container only
     assert later.run() == 1 + PAIRS.n  # the best speeds, and one job for each size
     assert table.known_best_speed(gpu_request(2)) == table.best_speed(gpu_request(2)) > 0
     assert all(table.known(0b1111, gpu_request(gpus)) for gpus in range(1, PAIRS.n + 1))
