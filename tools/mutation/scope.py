@@ -104,7 +104,15 @@ PACKAGES: Final = (
         },
         tests_left_out={"tests/discovery/nvml_abi": "tests of the simulator's library"},
     ),
-    Package(name="exporters"),
+    Package(
+        name="exporters",
+        more_tests=(
+            "tests/agent/test_selected_devices.py",
+            "tests/cli/config_check",
+            "tests/cli/dcgm_exporter",
+            "tests/cli/exporter_comparison",
+        ),
+    ),
     Package(name="fleet", left_out={"fleet/coordinator_program.py": _PROCESS}),
     Package(
         name="forecast",
