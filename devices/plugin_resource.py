@@ -106,9 +106,8 @@ class PluginResource:
         answer = partial(choice.answer, request)
         try:
             loop = asyncio.get_running_loop()
-            return await asyncio.wait_for(
-                loop.run_in_executor(self._executor, answer), ANSWER_SECONDS
-            )
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await loop.run_in_executor(self._executor, answer)
         except TimeoutError:
             return self._lowest(request, "late")
         except Exception:  # an error would fail the pod for good

@@ -112,7 +112,7 @@ class Registration:
             why = await register(kubelet_socket, name, self.resource, REGISTER_SECONDS)
             if why:
                 return f"the kubelet refused: {why}"
-            if not await _is_set(server.watched, WATCH_SECONDS):
+            if not await is_set_within(server.watched, WATCH_SECONDS):
                 return f"the kubelet did not ask for the list within {WATCH_SECONDS:g} s"
             self._begun(name)
             ended = await self._end(server, self._folder / name, (kubelet, own))
@@ -141,15 +141,20 @@ class Registration:
     async def _end(self, server: ResourceServer, socket: Path, identities: object) -> str:
         """Why the registration is over, once it is."""
         kubelet_socket = self._folder / KUBELET_SOCKET
-        while not await _is_set(server.lost, POLL_SECONDS):
+        while not await is_set_within(server.lost, POLL_SECONDS):
             kubelet, own = identity(kubelet_socket), identity(socket)
             if (kubelet, own) != identities and kubelet is not None:
                 return "own socket removed" if own is None else "the kubelet has a new socket"
         return "the kubelet ended the stream"
 
 
-async def _is_set(event: asyncio.Event, seconds: float) -> bool:
-    """Whether the event is set within so many seconds."""
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether the event is set within so many seconds.
+
+    Not by :func:`asyncio.wait_for`, which in Python 3.11 loses a cancellation that comes with the
+    event.
+    """
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await event.wait()
     return event.is_set()

@@ -129,10 +129,10 @@ class PlayedKubelet:
             ),
         )
         try:
-            options: Any = await asyncio.wait_for(
-                _call(channel, "GetDevicePluginOptions", wire.Empty(), wire.DevicePluginOptions),
-                DIAL_SECONDS,
-            )
+            async with asyncio.timeout(DIAL_SECONDS):
+                options: Any = await _call(
+                    channel, "GetDevicePluginOptions", wire.Empty(), wire.DevicePluginOptions
+                )
         except (TimeoutError, grpc.aio.AioRpcError):
             await channel.close()
             return f"failed to dial device plugin {path}"

@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from base.backoff import Backoff
 from kubelet.device_plugin import registration
 from kubelet.device_plugin.plugin_model import ContainerAccess, HostDevice, HostMount, ListedDevice
 from kubelet.device_plugin.plugin_sockets import fresh_name, remove_leftovers
-from kubelet.device_plugin.registration import Registration, RegistrationState
+from kubelet.device_plugin.registration import Registration, RegistrationState, is_set_within
 from tests.kubelet.played_registration import PlayedKubelet
 
 GPU = "nvidia.com/gpu"
@@ -226,3 +228,21 @@ def test_the_longest_path_fits_a_socket_s_address() -> None:
     name = fresh_name("nvidia.com/mig-1g.10gb.me.some.very.long.name.that.goes.on")
     assert len(f"/var/lib/kubelet/device-plugins/{name}") < 108
     assert name != fresh_name("nvidia.com/mig-1g.10gb.me.some.very.long.name.that.goes.on")
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_cancellation_that_comes_with_the_event_is_not_lost(steps: int) -> None:
+    """Else the program goes on after its signal to end."""
+
+    async def cancelled() -> bool:
+        event = asyncio.Event()
+        task = asyncio.create_task(is_set_within(event, 60.0))
+        await asyncio.sleep(0.01)
+        event.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        was_running = task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled() is was_running
+
+    assert asyncio.run(cancelled())
