@@ -176,9 +176,9 @@ class DrawnChanges:
         with Journal(self.on.journal, lock=False) as journal:
             return journal.content().unended
 
-    def judge(self, change: DrawnChange) -> Outcome | None:
+    def judge(self, change: DrawnChange, *, is_back: bool = False) -> Outcome | None:
         """How a change ended whose program was killed, as :meth:`judge_alone`; it counts."""
-        outcome = self.judge_alone(change)
+        outcome = self.judge_alone(change, is_back=is_back)
         assert {record.change for record in self.held()} <= {change.name}
         self.figures.kills += 1
         self.figures.lost += change.lost is not None
@@ -189,14 +189,15 @@ class DrawnChanges:
         self.figures.held += outcome is Outcome.STUCK
         return outcome
 
-    def judge_alone(self, change: DrawnChange) -> Outcome | None:
+    def judge_alone(self, change: DrawnChange, *, is_back: bool = False) -> Outcome | None:
         """How a change ended, by the journal, where the state file shows no other end.
 
         Each GPU that is not lost has the desired layout if its own outcome is applied, and else its
-        previous one at the same places. None: the change never began.
+        previous one at the same places; so has the lost one if it ``is_back``. None: the change
+        never began.
         """
         outcomes, shapes = self._recorded(change), self.shapes()
-        for index in shapes.keys() - {change.lost}:
+        for index in shapes.keys() - (set() if is_back else {change.lost}):
             if outcomes.get(self.uuids[index]) is Outcome.APPLIED:
                 assert without_places(shapes[index]) == sizes(change.desired[index]), shapes
             else:

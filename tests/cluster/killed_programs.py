@@ -113,10 +113,8 @@ class _Stage:
 
     def _judge(self, change: DrawnChange) -> None:
         """A lost GPU answers again: it is judged as the others are."""
-        was_lost, change.lost = change.lost, None
         change.name = self.node.status.request
-        outcome = self.changes.judge(change)
-        self.changes.figures.lost += was_lost is not None
+        outcome = self.changes.judge(change, is_back=True)
         is_applied = self.node.status.outcome == Outcome.APPLIED
         assert (outcome is Outcome.APPLIED) == is_applied
 
