@@ -503,3 +503,13 @@ def test_the_worst_series_is_the_one_that_is_furthest_apart_for_its_size() -> No
     assert metric.findings[0].detail == "1 against 2"
     metric = compared(left, side(series(GPU0, float("nan")), series(GPU1, 2)))
     assert metric.findings[0].detail == "1000 against nan"
+
+
+def test_the_first_prefix_that_a_name_has_is_taken_off() -> None:
+    matching = Matching(prefixes=("", "b_", "a_", "a_a_"))
+    assert [matching.name(name) for name in ("a_a_x", "b_x", "x", "xa_")] == [
+        "a_x",
+        "x",
+        "x",
+        "xa_",
+    ]
