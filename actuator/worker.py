@@ -151,6 +151,7 @@ def _with_boot(
         return result
     changes = sorted({record.change for record in waiting})
     if why := sentinel.write(f"gpuscape: a MIG mode waits for a boot, change {', '.join(changes)}"):
+        sentinel.remove()  # on a full disk it is there, empty
         for record in waiting:
             drive(world, journal, going_back(record, why))
         desired = () if order.request is None else order.request.desired.keys()

@@ -355,6 +355,32 @@ def test_a_file_that_cannot_be_written_has_the_mode_taken_back(vm: BootNode) -> 
     assert vm.mode() == (False, False)
 
 
+def test_a_file_that_could_not_be_filled_goes_before_the_mode_is_taken_back(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk it is there, empty: kured looks for no more than that it is there."""
+    asks: list[bool] = []
+    real = nv.nvmlDeviceSetMigMode
+
+    def set_mode(handle: object, mode: int) -> int:
+        asks.append(vm.asks)
+        return int(real(handle, mode))
+
+    def full(sentinel: RebootSentinel, _text: str) -> str:
+        sentinel.file.touch()
+        return "the disk is full"
+
+    monkeypatch.setattr(nv, "nvmlDeviceSetMigMode", set_mode)
+    monkeypatch.setattr(RebootSentinel, "write", full)
+
+    result = vm.work(SEVEN)
+
+    assert (result.outcome, result.reason) == (Outcome.ROLLED_BACK, "GPU 0: the disk is full")
+    assert vm.mode() == (False, False)
+    assert not any(asks)
+    assert not vm.asks
+
+
 def test_what_can_no_longer_be_taken_back_is_stuck_and_says_what_waits(vm: BootNode) -> None:
     vm.work(SEVEN)
     vm.on.simulation.fault(Return(code=nv.NVML_ERROR_UNKNOWN), "nvmlDeviceSetMigMode")
