@@ -154,8 +154,12 @@ def _with_boot(
         sentinel.remove()  # on a full disk it is there, empty
         for record in waiting:
             drive(world, journal, going_back(record, why))
-        desired = () if order.request is None else order.request.desired.keys()
-        return result_of(journal.content().of(changes[-1]), desired)
+        request = order.request
+        change = order.change if request is None else request.change
+        if change and change not in changes:
+            return result  # another change has gone back
+        desired = () if request is None else request.desired.keys()
+        return result_of(journal.content().of(change or changes[-1]), desired)
     seconds = seconds_to_wait(world, waiting, sentinel)
     return msgspec.structs.replace(result, boot_seconds=seconds)
 

@@ -71,14 +71,20 @@ class BootNode:
         return self.sentinel.file.exists()
 
     def work(
-        self, *layouts: GpuLayout, change: str = "", give_up: tuple[str, ...] = ()
+        self,
+        *layouts: GpuLayout,
+        change: str = "",
+        give_up: tuple[str, ...] = (),
+        requested: str = CHANGE,
+        first: int = 0,
     ) -> ChangeResult:
-        """One worker, with layouts for the first GPUs, or without a request."""
-        uuids = [gpu.uuid for gpu in self.on.gpus()]
+        """One worker, with layouts for the GPUs from the ``first`` on, or without a request;
+        ``requested``: the request's id."""
+        uuids = [gpu.uuid for gpu in self.on.gpus()][first:]
         request = ChangeRequest(
             desired=dict(zip(uuids, layouts, strict=False)),
             origin="a test",
-            change=CHANGE,
+            change=requested,
             mode_change=ModeChange.DRIVER,
             fallback=self.fallback,
         )
@@ -379,6 +385,21 @@ def test_a_file_that_could_not_be_filled_goes_before_the_mode_is_taken_back(
     assert vm.mode() == (False, False)
     assert not any(asks)
     assert not vm.asks
+
+
+def test_a_change_is_answered_with_its_own_end_where_another_one_cannot_wait(
+    vm: BootNode,
+) -> None:
+    """The one that waited goes back, since the file cannot be written any more."""
+    vm.work(SEVEN)
+    vm.sentinel.remove()
+    vm.sentinel.file.mkdir()
+
+    result = vm.work(MIG_OFF, requested="its-own", first=1)
+
+    assert vm.ended()[0][0] is Outcome.ROLLED_BACK
+    assert [(gpu.gpu, gpu.outcome) for gpu in result.gpus] == [(vm.on.uuid(1), Outcome.UNCHANGED)]
+    assert result.outcome is Outcome.UNCHANGED
 
 
 def test_what_can_no_longer_be_taken_back_is_stuck_and_says_what_waits(vm: BootNode) -> None:
