@@ -106,7 +106,7 @@ class Transactions:
         return math.inf if self._due is None or self.running is not None else self._due
 
     def tick(self) -> None:
-        """Try again, once it is due, to resume what came too early at the start."""
+        """Resume, once it is due, what came too early at the start, or waits for a boot."""
         if self.due <= self._clock() and not self._stopping:
             self.resume()
 
@@ -115,14 +115,16 @@ class Transactions:
 
         A stuck change is rolled back once more, and layouts that a reboot or a load of the driver
         took are restored. If there is no driver yet, or another process has the journal, it is
-        tried again later. A journal that cannot be used is left as it is; requests are refused.
+        tried again later. A journal that cannot be used is left as it is; requests are refused. A
+        change that was due is tried again then too.
         """
-        self._due = None
+        due, self._due = self._due, None
         try:
             with Journal(self._journal, lock=False) as journal:
                 content, verified = journal.content(), journal.verified()
         except (JournalUnusable, JournalBusy) as error:
             log.warning("MIG journal not usable", extra={"why": str(error)})
+            self._due = None if due is None else self._clock() + LONGEST_RETRY_SECONDS
             return
         unended = _first_unended(content)
         if unended or verified:
@@ -202,9 +204,8 @@ class Transactions:
                 state = self.state(change)
                 answer = state if state.named is not None and state.named.awaits_boot else answer
         elif task is None and isinstance(result, DriverAbsent | DriverMismatch | JournalBusy):
-            answer, seconds = _failure(change, result), self._backoff.failed()
-            self._due = self._clock() + seconds
-            log.warning("MIG restore waits", extra={"why": str(result), "seconds": seconds})
+            answer = _failure(change, result)
+            self._resume_later(result)
         else:
             answer = _failure(change, result)
             log.warning("MIG change failed", extra={"change": change, "why": answer.reason})
@@ -214,12 +215,17 @@ class Transactions:
             self._due = due if self._due is None else min(self._due, due)
         reply(answer)
 
+    def _resume_later(self, why: Exception) -> None:
+        seconds = self._backoff.failed()
+        self._due = self._clock() + seconds
+        log.warning("MIG restore waits", extra={"why": str(why), "seconds": seconds})
+
     def _has_waiting(self) -> bool:
-        """Whether a change waits for a boot."""
+        """Whether a change waits for a boot; also where the journal cannot be read just now."""
         try:
             return self._sentinel is not None and any(map(is_for_boot, self._content().unended))
         except (JournalUnusable, JournalBusy):
-            return False
+            return True
 
     def _answered_before(
         self, request: ApplyRequest | RestoreRequest, content: RecordedChanges
@@ -247,6 +253,8 @@ class Transactions:
             threads.started(lambda: self._carry_out(task), "change")
         except threads.NoThread as error:
             self.running, self._reply = None, _ignore_answer
+            if task is None:
+                self._resume_later(error)
             reply(_refused(ActuatorRefusal.FAILED, str(error)))
 
     def _carry_out(self, task: ActuatorTask) -> None:

@@ -36,6 +36,7 @@ from api.actuator.actuator_messages import (
 )
 from api.mig_mode_change import NO_FALLBACK, MigReboot, ModeChange, ResetFallback
 from api.mig_outcome import Outcome
+from base import threads
 from base.text import rfc3339
 from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import MIG_OFF, GpuLayout, has_layout, layout_from_counts
@@ -650,6 +651,42 @@ def test_a_worker_that_fails_at_the_deadline_is_followed_by_another(
     asked.transactions.tick()
     asked.finish()
     assert vm.ended()[0][0] is Outcome.ROLLED_BACK
+
+
+@pytest.mark.parametrize("fault", ["journal", "thread", "journal after the worker"])
+def test_a_fault_that_passes_at_the_deadline_is_followed_by_another_try(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Else the mode waits, and the file asks for a boot, until somebody asks the actuator."""
+    asked = Asked(vm)
+    asked.apply()
+    vm.now += HOUR
+
+    def unreadable(_journal: Journal) -> None:
+        raise JournalUnusable("too many open files")
+
+    def no_thread(*_: object) -> None:
+        raise threads.NoThread("none is to be had")
+
+    with monkeypatch.context() as patch:
+        if fault == "journal":
+            patch.setattr(Journal, "content", unreadable)
+        elif fault == "thread":
+            patch.setattr(threads, "started", no_thread)
+        else:
+            patch.setattr(vm, "work", _dead)
+        asked.transactions.tick()
+        if fault == "journal after the worker":
+            assert asked.ended.wait(SOON)
+            patch.setattr(Journal, "content", unreadable)
+            asked.finish()
+    assert vm.now < asked.transactions.due <= vm.now + LONGEST_RETRY_SECONDS
+
+    vm.now += LONGEST_RETRY_SECONDS
+    asked.transactions.tick()
+    asked.finish()
+    assert vm.ended()[0][0] is Outcome.ROLLED_BACK
+    assert asked.transactions.due == math.inf
 
 
 def test_a_file_that_a_dead_worker_did_not_write_is_written_soon(

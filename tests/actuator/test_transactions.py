@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from actuator.change import ChangeResult, apply, begin, give_up
-from actuator.journal import Journal, JournalBusy, JournalUnusable
+from actuator.journal import CHANGE, Journal, JournalBusy, JournalUnusable
 from actuator.mig_world import StepFailed
 from actuator.service.transactions import Transactions
 from api.actuator.actuator_messages import (
@@ -26,6 +26,7 @@ from api.actuator.actuator_messages import (
     encode_message,
 )
 from api.mig_outcome import Outcome
+from base import threads
 from base.errors import GpuscapeError
 from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import layout_from_counts
@@ -111,6 +112,32 @@ def test_what_does_not_pass_is_not_tried_again(
 
     assert started.transactions.due == float("inf")
     assert "MIG change failed" in caplog.messages
+
+
+def test_a_thread_that_is_not_to_be_had_at_the_start_is_asked_for_again(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = Started(journal, iter(()))
+
+    def no_thread(*_: object) -> None:
+        raise threads.NoThread("none is to be had")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "started", no_thread)
+        started.transactions.resume()
+    assert "MIG restore waits" in caplog.messages
+    assert started.tried == []
+
+    started.pass_time()
+    assert len(started.tried) == 1
+    assert started.transactions.due == float("inf")
+
+
+def test_a_journal_that_cannot_be_used_at_the_start_is_left_as_it_is(journal: Path) -> None:
+    (journal / CHANGE).write_text("damaged")
+    started = Started(journal, iter(()))
+    started.transactions.resume()
+    assert started.transactions.due == float("inf")
 
 
 def test_who_is_to_end_tries_nothing_again(journal: Path) -> None:
