@@ -200,8 +200,8 @@ class Transactions:
         answer: ActuatorAnswer
         if isinstance(result, ChangeResult):
             answer, boot_seconds = _answer(change, result), result.boot_seconds
-            if boot_seconds:
-                state = self.state(change)
+            if boot_seconds or isinstance(task, ApplyRequest):
+                state = self.state(change)  # a mode may no longer wait, and the change not be done
                 answer = state if state.named is not None and state.named.awaits_boot else answer
         elif task is None and isinstance(result, DriverAbsent | DriverMismatch | JournalBusy):
             answer = _failure(change, result)

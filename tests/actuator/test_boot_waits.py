@@ -597,6 +597,30 @@ def test_a_request_that_waits_is_answered_with_its_state_and_goes_back_when_it_i
     assert asked.transactions.due == math.inf
 
 
+def test_a_change_that_has_not_ended_is_not_answered_as_done(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person takes the mode back while the worker still has other GPUs to change."""
+    asked, real = Asked(vm), NvmlWorld.boot
+
+    def boot(world: NvmlWorld) -> str:
+        if vm.mode() == (False, True):
+            vm.on.simulation.edit(_taken_back)
+        return real(world)
+
+    monkeypatch.setattr(NvmlWorld, "boot", boot)
+    answer = asked.apply()
+    assert isinstance(answer, StateAnswer)
+    assert answer.named is not None
+    assert answer.named.outcome is None
+
+    vm.now += LONGEST_RETRY_SECONDS
+    asked.transactions.tick()
+    asked.finish()
+    assert vm.ended()[0][0] is Outcome.ROLLED_BACK
+    assert not vm.asks
+
+
 def test_a_change_whose_end_cannot_be_written_is_tried_again_after_a_pause(
     vm: BootNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
