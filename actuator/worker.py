@@ -25,6 +25,7 @@ import msgspec
 from actuator.boots.boot_wait import going_back, is_for_boot, mode_waits, seconds_to_wait
 from actuator.boots.reboot_sentinel import REBOOT_FOLDER, RebootSentinel
 from actuator.change import ChangeResult, apply, drive, give_up, result_of, resume
+from actuator.change_record import ChangeRecord
 from actuator.journal import Journal
 from actuator.journal_owner import refuse_owned
 from actuator.mig_world import StepFailed
@@ -44,6 +45,7 @@ from actuator.worker_messages import (
 from api.mig_outcome import Outcome
 from base.errors import GpuscapeError
 from base.log import extra_facts
+from discovery.host.driver_load import boot_id
 from discovery.mig_state import whole_devices
 from discovery.reader.protocol import Start
 from kubelet.device_access.instance_access import open_access
@@ -78,7 +80,8 @@ def carry_out(order: Order, on_call: Callable[[str], None] = lambda _bus_id: Non
 def _before_driver(order: Order, journal: Journal) -> None:
     """Give GPUs up, and have no file ask for a boot that nobody waits for: the driver may hang.
 
-    Where no boot may be asked for any more, the file of one that was is in its usual folder.
+    Where no boot may be asked for any more, the file of one that was is in its usual folder. After
+    the boot the driver may come late, and a file in a folder that outlives boots asks for another.
     """
     waited = any(map(is_for_boot, journal.content().unended))
     if order.give_up:
@@ -86,8 +89,14 @@ def _before_driver(order: Order, journal: Journal) -> None:
     if order.sentinel is None and waited:
         folder = Path(order.start.host_root, REBOOT_FOLDER.relative_to("/"))
         RebootSentinel(folder=str(folder), seconds=0.0).remove()
-    elif order.sentinel and not any(map(is_for_boot, journal.content().unended)):
+    elif order.sentinel and not _waiting(journal, boot_id(Path(order.start.host_root))):
         order.sentinel.remove()
+
+
+def _waiting(journal: Journal, boot: str) -> list[ChangeRecord]:
+    """Entries that wait since this boot for the next one."""
+    unended = journal.content().unended
+    return [record for record in unended if is_for_boot(record) and record.boot_asked == boot]
 
 
 def _without_hung(order: Order, journal: Journal) -> Start:
@@ -137,13 +146,9 @@ def _with_boot(
     It is written once nothing but the boot is missing to the changes of all GPUs. Where that is not
     possible, those that wait go back.
     """
-    sentinel, boot = order.sentinel, world.boot()
-    waiting = [
-        record
-        for record in journal.content().unended
-        # an entry may be left that has ended, where the journal could not be written
-        if is_for_boot(record) and record.boot_asked == boot and mode_waits(world, record)
-    ]
+    sentinel, waiting = order.sentinel, _waiting(journal, world.boot())
+    # an entry may be left that has ended, where the journal could not be written
+    waiting = [record for record in waiting if mode_waits(world, record)]
     if sentinel is None:
         return result
     if not waiting:

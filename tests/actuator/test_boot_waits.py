@@ -483,16 +483,44 @@ def test_the_file_goes_with_the_last_gpu_that_waits_also_where_the_driver_is_gon
     """Else the node boots for nothing."""
     vm.work(SEVEN)
     uuid = vm.on.uuid()
-
-    def absent(_start: object) -> None:
-        raise DriverAbsent("the driver is gone")
-
-    monkeypatch.setattr(actuator.worker, "choose_library", absent)
+    monkeypatch.setattr(actuator.worker, "choose_library", _absent)
     with pytest.raises(DriverAbsent):
         vm.work(give_up=(uuid,))
 
     assert vm.unended() == ()
     assert not vm.asks
+
+
+def test_the_file_goes_after_the_boot_also_where_the_driver_comes_late(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a folder that outlives the boot has the node boot again and again."""
+    vm.work(SEVEN)
+    vm.boot()
+    assert vm.asks
+
+    with monkeypatch.context() as patch:
+        patch.setattr(actuator.worker, "choose_library", _absent)
+        with pytest.raises(DriverAbsent):
+            vm.work()
+    assert not vm.asks
+
+    assert vm.work().outcome is Outcome.APPLIED
+    assert not vm.asks
+
+
+def _absent(_start: object) -> None:
+    raise DriverAbsent("the driver is gone")
+
+
+def test_a_driver_that_is_gone_before_the_boot_takes_no_file_away(
+    vm: BootNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vm.work(SEVEN)
+    monkeypatch.setattr(actuator.worker, "choose_library", _absent)
+    with pytest.raises(DriverAbsent):
+        vm.work()
+    assert vm.asks
 
 
 def test_a_process_that_may_ask_for_no_boot_removes_the_file_of_one_that_might(
