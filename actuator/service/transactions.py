@@ -200,9 +200,11 @@ class Transactions:
         answer: ActuatorAnswer
         if isinstance(result, ChangeResult):
             answer, boot_seconds = _answer(change, result), result.boot_seconds
-            if boot_seconds or isinstance(task, ApplyRequest):
-                state = self.state(change)  # a mode may no longer wait, and the change not be done
+            if isinstance(task, ApplyRequest):  # its mode may no longer wait, and it is not done
+                state = self.state(change)
                 answer = state if state.named is not None and state.named.awaits_boot else answer
+            else:
+                self._due = None  # this was the restore that was due
         elif task is None and isinstance(result, DriverAbsent | DriverMismatch | JournalBusy):
             answer = _failure(change, result)
             self._resume_later(result)
