@@ -125,8 +125,11 @@ class MigNode:
         return self.permit_text is not None or bool(self.cordoned_for)
 
     def is_to_boot(self, now: float, seconds: float) -> bool:
-        """Whether kured counts on a cordon that stands there: an announcement counts so long."""
-        return now - self.boot_announced <= seconds
+        """Whether kured counts on a cordon that stands there: an announcement counts so long.
+
+        Either way: one with a time in years, by a clock that was wrong, would hold it for years.
+        """
+        return math.isinf(self.boot_announced) or abs(now - self.boot_announced) <= seconds
 
     @property
     def is_judged(self) -> bool:

@@ -498,6 +498,8 @@ HOUR = 3600
         # kured announces a boot before it has its lock, and leaves the annotation where the file
         # goes meanwhile, as after a cancelled change
         ({REBOOT: rfc3339.whole_seconds(NOW - 3 * HOUR)}, False),
+        # a clock that was wrong by years
+        ({REBOOT: rfc3339.whole_seconds(NOW + 8760 * HOUR)}, False),
         ({REBOOT: "yes"}, True),
         ({REBOOT: rfc3339.whole_seconds(NOW - 3 * HOUR), KURED_CORDON: "true"}, True),
     ],
