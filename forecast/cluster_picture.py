@@ -51,21 +51,22 @@ RESOURCE_QUOTAS: Final = ApiResource(group="", version="v1", kind="ResourceQuota
 NODE_POOLS: Final = ApiResource(
     group="karpenter.sh", version="v1", kind="NodePool", namespaced=False
 )
-CLUSTER_QUEUES: Final = tuple(
-    ApiResource(group="kueue.x-k8s.io", version=version, kind="ClusterQueue", namespaced=False)
-    for version in ("v1beta2", "v1beta1")
+CLUSTER_QUEUES: Final = ApiResource(
+    group="kueue.x-k8s.io",
+    version="v1beta2",
+    kind="ClusterQueue",
+    namespaced=False,
+    older_versions=("v1beta1",),
 )
-"""The newest version first."""
-WORKLOADS: Final = tuple(
-    ApiResource(group="kueue.x-k8s.io", version=version, kind="Workload")
-    for version in ("v1beta2", "v1beta1")
+WORKLOADS: Final = ApiResource(
+    group="kueue.x-k8s.io", version="v1beta2", kind="Workload", older_versions=("v1beta1",)
 )
 AUTOSCALER_STATUS: Final = "cluster-autoscaler-status"
 """ConfigMap. Source: kubernetes/autoscaler, cluster-autoscaler/config."""
 _AUTOSCALER_NAMESPACE: Final = "kube-system"
 _MAX_EVICTIONS: Final = 500
 """Number of evictions tried in a dry run at most: at 20 requests a second half a minute."""
-_OPTIONAL: Final = frozenset({*CLUSTER_QUEUES, *WORKLOADS, NODE_POOLS, JOB_SETS, RESOURCE_SLICES})
+_OPTIONAL: Final = frozenset({CLUSTER_QUEUES, WORKLOADS, NODE_POOLS, JOB_SETS, RESOURCE_SLICES})
 """Kinds that a cluster need not have."""
 
 
@@ -129,7 +130,7 @@ class PictureReader:
             kind.kind: tuple(self._all(kind))
             for kind in (DEPLOYMENTS, STATEFUL_SETS, CRON_JOBS, JOBS, JOB_SETS)
         }
-        workloads = tuple(self._newest(WORKLOADS))
+        workloads = tuple(self._all(WORKLOADS))
         agents = agent_terms(tuple(self._all(DAEMON_SETS)))
         owners = (
             *objects_by_kind["StatefulSet"],
@@ -144,7 +145,7 @@ class PictureReader:
             owners={owner["metadata"]["uid"]: owner for owner in owners},
             templates=tuple(self._templates({**objects_by_kind, "Workload": workloads})),
             quotas=tuple(self._all(RESOURCE_QUOTAS)),
-            cluster_queues=tuple(self._newest(CLUSTER_QUEUES)),
+            cluster_queues=tuple(self._all(CLUSTER_QUEUES)),
             deployments=objects_by_kind["Deployment"],
             node_pools=tuple(self._all(NODE_POOLS)),
             slice_drivers=_drivers(self._all(RESOURCE_SLICES)),
@@ -181,19 +182,6 @@ class PictureReader:
         except Forbidden as error:
             self._note_unread(LEASES, error)
             return []
-
-    def _newest(self, kinds: tuple[ApiResource, ...]) -> list[Object]:
-        """Objects of a kind in the first of these versions that the cluster serves."""
-        for kind in kinds:
-            try:
-                return list(present_objects(self._api, kind))
-            except NotFound:
-                continue
-            except Forbidden as error:
-                self._note_unread(kind, error)
-                return []
-        self._note_unread(kinds[0], NotFound(""))
-        return []
 
     def _note_unread(self, kind: ApiResource, error: ApiError) -> None:
         name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural

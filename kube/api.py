@@ -20,6 +20,8 @@ class ApiResource:
     version: str
     kind: str
     namespaced: bool = True
+    older_versions: tuple[str, ...] = ()
+    """Versions that a watch falls back to, the newest first, on a server without ``version``."""
 
     @property
     def plural(self) -> str:
@@ -50,8 +52,14 @@ REPLICA_SETS = ApiResource(group="apps", version="v1", kind="ReplicaSet")
 STATEFUL_SETS = ApiResource(group="apps", version="v1", kind="StatefulSet")
 NODE_FEATURES = ApiResource(group="nfd.k8s-sigs.io", version="v1alpha1", kind="NodeFeature")
 RESOURCE_SLICES = ApiResource(
-    group="resource.k8s.io", version="v1", kind="ResourceSlice", namespaced=False
+    group="resource.k8s.io",
+    version="v1",
+    kind="ResourceSlice",
+    namespaced=False,
+    older_versions=("v1beta2", "v1beta1"),
 )
+"""Kubernetes has v1 from 1.34 on, v1beta2 from 1.33 and v1beta1 from 1.32; their forms differ, and
+:mod:`kube.objects.resource_slice` reads them all."""
 PRIORITY_CLASSES = ApiResource(
     group="scheduling.k8s.io", version="v1", kind="PriorityClass", namespaced=False
 )
@@ -153,7 +161,8 @@ class Api(Protocol):
         A bookmark follows the existing objects, so an object that did not come before it does not
         exist. ``fields`` have these values in all objects sent, as far as the kind can be selected
         by them; a field with ``!`` behind it has any other value. ``metadata_only`` leaves out all
-        but each object's metadata: of Nodes that is a tenth.
+        but each object's metadata: of Nodes that is a tenth. Objects of a kind with older versions
+        come in the form of the one that the server serves. Raises NotFound where it serves none.
         """
 
 

@@ -6,17 +6,17 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from kube.api import PODS, ApiResource, Change, Object, ServerInfo, Watch
-from kube.api_errors import ApiError, Invalid, NotFound
+from kube.api_errors import ApiError, Forbidden, Invalid, NotFound
 from kube.api_server import ApiServer
 from kube.credentials import find
-from kube.error_answers import checked, decoded, listed, request_name
+from kube.error_answers import checked, decoded, listed, request_name, served_versions
 from kube.request_limits import RequestLimits
 from kube.transport import JSON, ApiRequest, Transport, body
 from kube.watch import SILENCE_SECONDS, ListedWatch, OpenWatch, Page, StartedWatch, mark
@@ -68,6 +68,7 @@ class ApiClient:
         self._patience = patience or Patience()
         self._uniform = uniform
         self._marks_start = True  # until the server says that it cannot
+        self._older: dict[ApiResource, ApiResource] = {}
         self._transport = Transport(
             access,
             limits or RequestLimits(per_second=program.requests_per_second, burst=program.burst),
@@ -159,14 +160,50 @@ class ApiClient:
         1.31 and 1.33, refuses the parameter; from then on the start is put together from
         more requests: a get behind the watch of one object, a list before the watch of all,
         whose pages are requested one by one while its objects are used.
+
+        A server without the version is asked for the versions that it serves, and the one found is
+        kept until the server has it no more, as after an upgrade.
         """
+        served = self._older.get(resource, resource)
+        options = namespace, name, fields or {}, metadata_only, resource_version
+        try:
+            return self._watch(served, *options)
+        except NotFound:
+            older = self._served(resource)
+            if older is None or older == served:
+                raise
+        self._older[resource] = older
+        return self._watch(older, *options)
+
+    def _served(self, resource: ApiResource) -> ApiResource | None:
+        """The kind in the newest of its versions that the server serves; None without one."""
+        if not resource.older_versions:
+            return None
+        action = f"get the versions of {resource.group}"
+        try:
+            served = served_versions(action, self._ask(action, "GET", f"/apis/{resource.group}"))
+        except (Forbidden, NotFound):  # the refusal of the watch itself says more
+            return None
+        versions = (resource.version, *resource.older_versions)
+        found = next((version for version in versions if version in served), None)
+        return None if found is None else replace(resource, version=found)
+
+    def _watch(
+        self,
+        resource: ApiResource,
+        namespace: str | None,
+        name: str | None,
+        fields: Mapping[str, str],
+        metadata_only: bool,
+        resource_version: str | None,
+    ) -> Watch:
         action = request_name("watch", resource, namespace, name)
         path = _path(resource, namespace, everywhere=True)
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(self._uniform(*WATCH_SECONDS))),
-            **_selected(name, fields or {}),
+            **_selected(name, fields),
         }
         accept = _METADATA.format(list="") if metadata_only else JSON
         if resource_version:
@@ -180,7 +217,7 @@ class ApiClient:
                 # remembered: otherwise every further watch would begin with a refused request
                 self._marks_start = False
         if name is None:
-            pages = self._pages(resource, namespace, _selected(name, fields or {}), metadata_only)
+            pages = self._pages(resource, namespace, _selected(name, fields), metadata_only)
             # the first page now: a refusal is raised by this call, as by the other ways
             return ListedWatch(
                 itertools.chain([next(pages)], pages),

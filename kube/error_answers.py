@@ -87,6 +87,15 @@ def listed(action: str, answer: dict[str, Any]) -> tuple[list[dict[str, Any]], d
     return items or [], metadata
 
 
+def served_versions(action: str, answer: dict[str, Any]) -> frozenset[str]:
+    """The versions of a discovered API group; raises Unreachable for another answer."""
+    versions = answer.get("versions")
+    if answer.get("kind") != "APIGroup" or not isinstance(versions, list):
+        raise not_from_a_server(action, str(answer))
+    names = (entry.get("version") for entry in versions if isinstance(entry, dict))
+    return frozenset(name for name in names if isinstance(name, str))
+
+
 def metadata_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of an object or a list; empty where there is none."""
     metadata = document.get("metadata")

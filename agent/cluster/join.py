@@ -104,7 +104,7 @@ def joined_cluster(
     ``before``, ``hold``, ``clear_xids`` and ``trigger`` are as :class:`Cluster` has them;
     ``layouts`` None: nobody looks after MIG layouts. A server that does not answer is waited for.
     """
-    slices = ResourceSlices()
+    slices = ResourceSlices(latest.refresh)
     watch = None
     if layouts is not None:
         watch = LayoutWatch(replace(layouts, slice_drivers=slices.drivers))

@@ -58,7 +58,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Two nodes of 8 GPUs and one without MIG; a pod on one; agents that enforce."""
     made = Cluster(manager="gpuscape-mig-rollout")
     made.server.add_namespace(TEAM)
-    for kind in (DEPLOYMENTS, CRON_JOBS, RESOURCE_QUOTAS, CLUSTER_QUEUES[0], WORKLOADS[1]):
+    for kind in (DEPLOYMENTS, CRON_JOBS, RESOURCE_QUOTAS, CLUSTER_QUEUES, WORKLOADS):
         made.server.serve(kind)
     made.with_node("a", labels={"pool": "x"})
     made.with_node("b", labels={"pool": "x"})
