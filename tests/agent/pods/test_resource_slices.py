@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,8 @@ from kube.informer import (
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import client
 from tests.kube.objects.slice_forms import FORMS
+from tests.kube.test_hostile_answers import client_of
+from tests.kube.test_served_versions import AgedServer
 
 if TYPE_CHECKING:
     from tests.controlplane.plane import Plane
@@ -120,6 +123,16 @@ def test_slices_of_other_nodes_are_not_followed() -> None:
     slices = followed(api, "node-a")
     assert slices.uuid(DRIVER, "node-a", "gpu-0") == "GPU-node-a"
     assert slices.uuid(DRIVER, "node-b", "gpu-0") is None
+
+
+@pytest.mark.parametrize("version", FORMS)
+def test_a_server_of_any_age_is_followed_in_the_version_that_it_serves(
+    version: str, tmp_path: Path
+) -> None:
+    server = AgedServer(version)
+    with client_of(tmp_path, server.scripted) as api:
+        slices = followed(api, "node-a")
+    assert slices.uuid(DRIVER, "node-a", "gpu-1") == "GPU-b"
 
 
 @pytest.mark.cluster
