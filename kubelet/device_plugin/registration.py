@@ -11,18 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from base.backoff import Backoff
+from base.defects import Defects
 from base.log_once import LogOnce
 from kubelet.device_plugin.plugin_model import ListedDevice, ResourceAnswers
 from kubelet.device_plugin.plugin_sockets import (
     KUBELET_SOCKET,
     fresh_name,
     identity,
+    name_pattern,
     rival_socket,
 )
 from kubelet.device_plugin.resource_server import CannotServe, ResourceServer, register
@@ -34,6 +37,8 @@ WATCH_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.5
 FIRST_WAIT_SECONDS: Final = 0.1
 LONGEST_WAIT_SECONDS: Final = 5.0
+STEADY_SECONDS: Final = 10.0
+"""A registration that ended sooner counts as a failure for the wait before the next one."""
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +66,7 @@ class Registration:
             first_seconds=FIRST_WAIT_SECONDS, longest_seconds=LONGEST_WAIT_SECONDS
         )
         self._failures = LogOnce()
+        self._defects = Defects()
         self._server: ResourceServer | None = None
         self._devices: tuple[ListedDevice, ...] = ()
         self.resource = resource
@@ -81,23 +87,32 @@ class Registration:
     async def run(self) -> None:
         """Register, and register again whenever that is needed, until the task is cancelled."""
         while True:
-            why = await self._registered_once()
+            began, why = time.monotonic(), "internal error"
+            with self._defects.contained("registration"):
+                why = await self._registered_once()
             self.state = RegistrationState.UNREGISTERED
             if why:
-                if self._failures.is_new(why):
-                    log.warning(
-                        "device plugin not registered",
-                        extra={"resource": self.resource, "why": why},
-                    )
-                if rival_socket(self._folder, self.resource):
-                    self.state = RegistrationState.RIVAL
+                self._failed(why)
+            if not why and time.monotonic() - began >= STEADY_SECONDS:
+                self._backoff.succeeded()
+            else:
                 await asyncio.sleep(self._backoff.failed())
 
+    def _failed(self, why: str) -> None:
+        if self._failures.is_new(why):
+            facts = {"resource": self.resource, "why": why}
+            log.warning("device plugin not registered", extra=facts)
+        with self._defects.contained("registration"):
+            if rival_socket(self._folder, self.resource):
+                self.state = RegistrationState.RIVAL
+
     async def _registered_once(self) -> str:
-        """One registration from its begin to its end; why it failed, empty where it was one."""
-        rival = rival_socket(self._folder, self.resource)
-        if rival is not None:
-            return f"another device plugin answers for the resource on {rival}: remove it first"
+        """One registration from its begin to its end; why it failed, empty where it was one.
+
+        Sockets of ours are named by their pattern in it, so that the same failure is the same text.
+        """
+        if why := self._beside(""):
+            return why
         kubelet_socket = self._folder / KUBELET_SOCKET
         kubelet = identity(kubelet_socket)
         if kubelet is None:
@@ -108,30 +123,43 @@ class Registration:
         try:
             await server.start(self._folder / name)
             self._server = server
-            own = identity(self._folder / name)
-            why = await register(kubelet_socket, name, self.resource, REGISTER_SECONDS)
-            if why:
-                return f"the kubelet refused: {why}"
-            if not await is_set_within(server.watched, WATCH_SECONDS):
-                return f"the kubelet did not ask for the list within {WATCH_SECONDS:g} s"
-            self._begun(name)
-            ended = await self._end(server, self._folder / name, (kubelet, own))
-            log.info(
-                "device plugin registration ended", extra={"resource": self.resource, "why": ended}
-            )
+            why = await self._follow(server, name, kubelet)
         except CannotServe as error:
-            return str(error)
+            why = str(error)
         finally:
             self._server = None
-            await server.stop()
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink()
+            await server.stop()
+        return why.replace(name, name_pattern(self.resource))
+
+    def _beside(self, own: str) -> str:
+        """Why nothing is registered beside another plugin; empty where there is none."""
+        rival = rival_socket(self._folder, self.resource, own)
+        if rival is None:
+            return ""
+        return f"another device plugin answers for the resource on {rival}: remove it first"
+
+    async def _follow(self, server: ResourceServer, name: str, kubelet: object) -> str:
+        """Register a server and follow that to its end; why it failed, empty where it was one."""
+        own = identity(self._folder / name)
+        if why := self._beside(name):  # both began at once
+            return why
+        why = await register(self._folder / KUBELET_SOCKET, name, self.resource, REGISTER_SECONDS)
+        if why:
+            return f"the kubelet refused: {why}"
+        if not await is_set_within(server.watched, WATCH_SECONDS):
+            return f"the kubelet did not ask for the list within {WATCH_SECONDS:g} s"
+        self._begun(name)
+        ended = await self._end(server, self._folder / name, (kubelet, own))
+        log.info(
+            "device plugin registration ended", extra={"resource": self.resource, "why": ended}
+        )
         return ""
 
     def _begun(self, name: str) -> None:
         self.state = RegistrationState.REGISTERED
         self.registrations += 1
-        self._backoff.succeeded()
         self._failures.clear()
         log.info(
             "device plugin registered",

@@ -36,6 +36,9 @@ class PlayedKubelet:
         """Resource to the socket names that were registered, oldest first."""
         self.refuse = ""
         """While this is not empty, each registration is refused with it."""
+        self.refuse_naming = ""
+        """As ``refuse``, with ``{}`` where the plugin's socket is named."""
+        self.refused = 0
         self.hang = False
         self._server: grpc.aio.Server | None = None
         self._connected: dict[str, tuple[grpc.aio.Channel, asyncio.Task[None]]] = {}
@@ -106,6 +109,7 @@ class PlayedKubelet:
     async def _register(self, request: wire.RegisterRequest, context: Any) -> wire.Empty:
         why = await self._refused(request)
         if why:
+            self.refused += 1
             await context.abort(grpc.StatusCode.UNKNOWN, why)
         return wire.Empty()
 
@@ -114,6 +118,8 @@ class PlayedKubelet:
             await asyncio.sleep(60)
         if self.refuse:
             return self.refuse
+        if self.refuse_naming:
+            return self.refuse_naming.format(self.folder / request.endpoint)
         if request.version != "v1beta1":
             return f"the requested API version {request.version!r} is not supported by kubelet"
         if not _EXTENDED.fullmatch(request.resource_name):

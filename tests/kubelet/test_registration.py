@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
@@ -15,8 +16,14 @@ import pytest
 from base.backoff import Backoff
 from kubelet.device_plugin import registration
 from kubelet.device_plugin.plugin_model import ContainerAccess, HostDevice, HostMount, ListedDevice
-from kubelet.device_plugin.plugin_sockets import fresh_name, remove_leftovers
+from kubelet.device_plugin.plugin_sockets import (
+    fresh_name,
+    name_pattern,
+    remove_leftovers,
+    rival_socket,
+)
 from kubelet.device_plugin.registration import Registration, RegistrationState, is_set_within
+from kubelet.device_plugin.resource_server import CannotServe, ResourceServer
 from tests.kubelet.played_registration import PlayedKubelet
 
 GPU = "nvidia.com/gpu"
@@ -47,20 +54,28 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def ended(task: asyncio.Task[None]) -> None:
+    """End a registration, as a signal does."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def quick_backoff() -> Backoff:
+    return Backoff(first_seconds=0.02, longest_seconds=0.1)
+
+
 @contextlib.asynccontextmanager
 async def scene(folder: Path) -> AsyncIterator[tuple[PlayedKubelet, Registration]]:
     kubelet = PlayedKubelet(folder)
     await kubelet.start()
-    backoff = Backoff(first_seconds=0.02, longest_seconds=0.1)
-    resource = Registration(folder, GPU, Answers(), backoff)
+    resource = Registration(folder, GPU, Answers(), quick_backoff())
     resource.publish([ONE, TWO])
     task = asyncio.create_task(resource.run())
     try:
         yield kubelet, resource
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await ended(task)
         await kubelet.stop()
 
 
@@ -208,6 +223,148 @@ def test_beside_a_plugin_that_answers_nothing_is_registered(tmp_path: Path) -> N
         await until(lambda: resource.registrations == 2)
 
     in_scene(tmp_path, steps)
+
+
+def test_beside_another_process_of_ours_nothing_is_registered(tmp_path: Path) -> None:
+    """Two pods of the program on one node: the kubelet would ask the last one alone."""
+
+    async def steps(_kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        second = Registration(tmp_path, GPU, Answers(), quick_backoff())
+        other = Registration(tmp_path, "nvidia.com/mig-1g.5gb", Answers(), quick_backoff())
+        for each in (second, other):
+            each.publish([TWO])
+        tasks = [asyncio.create_task(each.run()) for each in (second, other)]
+        await until(lambda: second.state is RegistrationState.RIVAL and other.registrations)
+        assert (resource.registrations, second.registrations) == (1, 0)
+        for task in tasks:
+            await ended(task)
+        assert resource.state is RegistrationState.REGISTERED
+
+    in_scene(tmp_path, steps)
+
+
+def test_of_two_processes_that_start_at_once_one_registers(tmp_path: Path) -> None:
+    async def play() -> None:
+        kubelet = PlayedKubelet(tmp_path)
+        await kubelet.start()
+        both = [Registration(tmp_path, GPU, Answers(), quick_backoff()) for _ in range(2)]
+        tasks = [asyncio.create_task(each.run()) for each in both]
+        await until(lambda: any(each.registrations for each in both))
+        await asyncio.sleep(0.3)
+        assert sorted(each.registrations for each in both) == [0, 1]
+        assert len(kubelet.endpoints[GPU]) == 1
+        for task in tasks:
+            await ended(task)
+        await kubelet.stop()
+
+    asyncio.run(play())
+
+
+def test_a_plugin_that_accepts_nothing_now_is_there_all_the_same(tmp_path: Path) -> None:
+    """Its queue is full, as of one that hangs: it is neither passed over nor removed."""
+    with contextlib.ExitStack() as open_sockets:
+        for name in ("nvidia-gpu.sock", "gpuscape-gpu-00000000.sock"):
+            full = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
+            full.bind(str(tmp_path / name))
+            full.listen(0)
+            caller = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
+            caller.connect(str(tmp_path / name))
+        remove_leftovers(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 2
+        assert rival_socket(tmp_path, GPU) == tmp_path / "nvidia-gpu.sock"
+        (tmp_path / "nvidia-gpu.sock").unlink()
+        assert rival_socket(tmp_path, GPU) == tmp_path / "gpuscape-gpu-00000000.sock"
+
+
+def test_a_failure_that_lasts_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though the kubelet names the socket, which is another one each time."""
+
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        kubelet.refuse_naming = "failed to dial device plugin with socketPath {}"
+        await kubelet.drop(kubelet.endpoints[GPU][-1])
+        await until(lambda: kubelet.refused >= 5)
+
+    with caplog.at_level(logging.WARNING):
+        in_scene(tmp_path, steps)
+    (warning,) = (r for r in caplog.records if r.message == "device plugin not registered")
+    assert f"{tmp_path}/gpuscape-gpu-*.sock" in warning.__dict__["why"]
+
+
+def test_a_folder_that_takes_no_socket_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a full one, or one that can only be read."""
+    tries = []
+
+    async def no_room(_server: ResourceServer, path: Path) -> None:
+        tries.append(path)
+        raise CannotServe(f"{path}: No space left on device")
+
+    monkeypatch.setattr(ResourceServer, "start", no_room)
+
+    async def steps(_kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: len(tries) >= 5)
+        assert resource.state is RegistrationState.UNREGISTERED
+
+    with caplog.at_level(logging.WARNING):
+        in_scene(tmp_path, steps)
+    assert caplog.messages.count("device plugin not registered") == 1
+
+
+def test_a_kubelet_that_drops_each_stream_at_once_is_not_called_without_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        waits = []
+        failed = Backoff.failed
+
+        def noted(backoff: Backoff, asked_seconds: float | None = None) -> float:
+            waits.append(failed(backoff, asked_seconds))
+            return waits[-1]
+
+        monkeypatch.setattr(Backoff, "failed", noted)
+        for number in range(1, 5):
+            await until(lambda number=number: resource.registrations == number)  # type: ignore[misc]
+            await kubelet.drop(kubelet.endpoints[GPU][-1])
+        await until(lambda: resource.registrations == 5)
+        assert len(waits) == 4
+
+    in_scene(tmp_path, steps)
+
+
+def test_a_defect_does_not_end_the_registration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        with monkeypatch.context() as broken:
+            broken.setattr(registration, "fresh_name", lambda _resource: 1 // 0)
+            await kubelet.drop(kubelet.endpoints[GPU][-1])
+            await until(lambda: "internal error" in caplog.messages)
+        await until(lambda: resource.registrations == 2)
+
+    in_scene(tmp_path, steps)
+
+
+def test_the_end_while_a_registration_hangs_leaves_no_socket(tmp_path: Path) -> None:
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        kubelet.hang = True
+        await kubelet.drop(kubelet.endpoints[GPU][-1])
+        first = kubelet.endpoints[GPU][-1]
+        await until(lambda: {p.name for p in tmp_path.glob("gpuscape-*")} - {first})
+
+    in_scene(tmp_path, steps)
+    assert not list(tmp_path.glob("gpuscape-*"))
+
+
+def test_names_that_are_cut_stay_apart() -> None:
+    long = "nvidia.com/mig-1g.9999gb.aaaaaaaaaaaa.b"
+    assert name_pattern(long) != name_pattern(f"{long}b")
 
 
 def test_leftovers_of_a_killed_process_are_removed_and_nothing_else(tmp_path: Path) -> None:
