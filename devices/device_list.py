@@ -8,7 +8,7 @@ unhealthy, until it has been free for a while. Seconds are those of the caller's
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -30,17 +30,23 @@ class DeviceList:
 
 
 def next_list(
-    before: DeviceList, offered: Sequence[ListedDevice], held: Collection[str], now: float
+    before: DeviceList,
+    offered: Sequence[ListedDevice],
+    held: Mapping[str, int | None],
+    now: float,
 ) -> DeviceList:
     """The list when these devices are offered and held.
 
-    ``held``: ids of the resource that pods hold. One that was never offered to this process is in
-    the list too.
+    ``held``: ids of the resource that pods hold, with their NUMA nodes. One that was never offered
+    to this process is in the list too: with its NUMA node, without which a kubelet with a NUMA
+    policy that starts again ends the pod that holds it.
     """
     present = {device.id for device in offered}
     known = {device.id: device for device in before.devices if device.id not in present}
     leaving = known | {
-        id_: ListedDevice(id=id_) for id_ in held if id_ not in known and id_ not in present
+        id_: ListedDevice(id=id_, numa_node=node)
+        for id_, node in held.items()
+        if id_ not in known and id_ not in present
     }
     needed = {
         id_: now if id_ in held else before.last_needed.get(id_, now) for id_ in sorted(leaving)

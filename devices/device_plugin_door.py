@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from api.device_exchange import DeviceExchange
+from api.mig_resources import is_gpu_resource
+from base.defects import Defects
 from base.errors import BadInput
 from base.log_once import LogOnce
 from devices.container_access import CONTROL_NODES, AccessSettings
@@ -45,18 +47,12 @@ class DevicePluginDoor:
         self._settings = settings
         self._clock = clock
         self._executor = ThreadPoolExecutor(1, "choice")
-        self._access = AccessSettings(
-            device_specs=settings.pass_device_specs,
-            dev_root=settings.dev_root,
-            control_nodes=[
-                node for node in CONTROL_NODES if (settings.host_root / node[1:]).exists()
-            ],
-        )
-        self._failures = LogOnce()
+        self._failures, self._defects = LogOnce(), Defects()
         self._reader = ExchangeReader(settings.exchange_folder, boot_id, owner=owner)
         self._exchange: DeviceExchange | None = None
         self._sets: LinkedSets | None = None
-        self._held: Mapping[str, frozenset[str]] = {}
+        self._held: Mapping[str, Mapping[str, int | None]] = {}
+        self._is_held_known = True
         self.resources: dict[str, PluginResource] = {}
         self.registrations: dict[str, Registration] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -66,7 +62,8 @@ class DevicePluginDoor:
         remove_leftovers(self._settings.plugin_folder)
         try:
             while True:
-                self.poll()
+                with self._defects.contained("device plugin"):
+                    self.poll()
                 await asyncio.sleep(POLL_SECONDS)
         finally:
             for task in self._tasks.values():
@@ -86,8 +83,19 @@ class DevicePluginDoor:
         offered = offered_devices(
             self._exchange, self._settings.mig_strategy, self._settings.disable_healthchecks
         )
-        for resource in sorted({*offered, *self.resources}):
-            self._offer(resource, offered.get(resource, ()), self._exchange, self._sets)
+        held = {resource for resource, ids in self._held.items() if ids}
+        access = self._access()
+        for resource in sorted({*offered, *self.resources, *filter(is_gpu_resource, held)}):
+            self._offer(resource, offered.get(resource, ()), self._exchange, self._sets, access)
+
+    def _access(self) -> AccessSettings:
+        """With the control nodes of now: the driver may be loaded after this program's start."""
+        root = self._settings.host_root / self._settings.dev_root[1:]
+        return AccessSettings(
+            device_specs=self._settings.pass_device_specs,
+            dev_root=self._settings.dev_root,
+            control_nodes=[node for node in CONTROL_NODES if (root / node[1:]).exists()],
+        )
 
     def _offer(
         self,
@@ -95,20 +103,18 @@ class DevicePluginDoor:
         devices: tuple[OfferedDevice, ...],
         exchange: DeviceExchange,
         sets: LinkedSets,
+        access: AccessSettings,
     ) -> None:
         known = self.resources.get(resource)
         if known is None:
             known = PluginResource(
-                resource,
-                self._access,
-                self._executor,
-                numa=self._settings.numa is NumaHints.GPU,
+                resource, self._executor, numa=self._settings.numa is NumaHints.GPU
             )
             self.resources[resource] = known
             registration = Registration(self._settings.plugin_folder, resource, known)
             self.registrations[resource] = registration
-        held = self._held.get(resource, frozenset())
-        known.offer(devices, sets.best, held, reading=exchange.reading, now=self._clock())
+        held = self._held.get(resource, {}) if self._is_held_known else None
+        known.offer(devices, sets.best, held, access, reading=exchange.reading, now=self._clock())
         self.registrations[resource].publish(known.devices)
         if resource not in self._tasks:
             self._tasks[resource] = asyncio.create_task(self.registrations[resource].run())
@@ -129,13 +135,15 @@ class DevicePluginDoor:
         self._exchange = new
 
     def _read_held(self) -> None:
-        """Who holds devices; what was known stays where it cannot be read."""
+        """Who holds devices; where it cannot be read, each device that is listed may be held."""
         try:
             self._held = held_by_resource(self._settings.plugin_folder / _CHECKPOINT)
         except (BadInput, OSError) as error:
+            self._is_held_known = False
             if self._failures.is_new(str(error), "checkpoint"):
                 log.warning("held devices not read", extra={"why": str(error)})
         else:
+            self._is_held_known = True
             self._failures.clear("checkpoint")
 
 

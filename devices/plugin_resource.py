@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
@@ -36,12 +36,10 @@ log = logging.getLogger(__name__)
 class PluginResource:
     """A resource with its answers. Belongs to one event loop; only the choice runs elsewhere."""
 
-    def __init__(
-        self, resource: str, access: AccessSettings, executor: Executor, *, numa: bool = True
-    ) -> None:
+    def __init__(self, resource: str, executor: Executor, *, numa: bool = True) -> None:
         """``executor`` has one thread. ``numa``: whether devices are listed with NUMA nodes."""
         self._resource = resource
-        self._access = access
+        self._access = AccessSettings()
         self._executor = executor
         self._numa = numa
         self._devices: tuple[OfferedDevice, ...] = ()
@@ -62,13 +60,18 @@ class PluginResource:
         self,
         devices: Sequence[OfferedDevice],
         linked_set: LinkedSet,
-        held: Collection[str],
+        held: Mapping[str, int | None] | None,
+        access: AccessSettings,
         *,
         reading: int,
         now: float,
     ) -> None:
-        """Take over what the agent's file says, at this second of the monotonic clock."""
-        self._devices, self._linked_set = tuple(devices), linked_set
+        """Take over what the agent's file says, at this second of the monotonic clock.
+
+        ``held``: devices that pods hold, with their NUMA nodes; None where that is not known now,
+        so that each device in the list may be held.
+        """
+        self._devices, self._linked_set, self._access = tuple(devices), linked_set, access
         self._known |= {device.id: device for device in devices}
         listed = []
         for device in devices:
@@ -77,6 +80,10 @@ class PluginResource:
             self._report(device.id, before, health)
             node = device.numa_node if self._numa else None
             listed.append(ListedDevice(id=device.id, healthy=health.healthy, numa_node=node))
+        if held is None:
+            held = {device.id: device.numa_node for device in self._list.devices}
+        if not self._numa:
+            held = dict.fromkeys(held)
         self._list = next_list(self._list, listed, held, now)
         needed = {device.id for device in self._list.devices}
         self._known = {id_: device for id_, device in self._known.items() if id_ in needed}

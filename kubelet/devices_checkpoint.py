@@ -94,19 +94,21 @@ def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
     )
 
 
-def held_by_resource(file: Path) -> Mapping[str, frozenset[str]]:
+def held_by_resource(file: Path) -> Mapping[str, Mapping[str, int | None]]:
     """Resource to its devices that the kubelet counts as held, those of ended pods included.
 
-    ``file``: the checkpoint. Empty where there is none yet. Raises BadInput where it cannot be
-    read.
+    Each device with its NUMA node, as its plugin listed it when a pod got it; None where that
+    listed none. ``file``: the checkpoint. Empty where there is none yet. Raises BadInput where it
+    cannot be read.
     """
     if not file.exists():
         return {}
-    held: dict[str, set[str]] = {}
+    held: dict[str, dict[str, int | None]] = {}
     for entry in _decoded(file).PodDeviceEntries or ():
-        for ids in (entry.DeviceIDs or {}).values():
-            held.setdefault(entry.ResourceName, set()).update(ids or ())
-    return {resource: frozenset(ids) for resource, ids in held.items()}
+        for numa, ids in (entry.DeviceIDs or {}).items():
+            node = int(numa) if numa.isascii() and numa.isdecimal() else None  # -1: none
+            held.setdefault(entry.ResourceName, {}).update(dict.fromkeys(ids or (), node))
+    return held
 
 
 def _decoded(file: Path) -> _Data:

@@ -18,37 +18,39 @@ def listed(state: DeviceList) -> dict[str, bool]:
 
 
 def test_what_is_offered_is_listed_in_its_order() -> None:
-    assert next_list(DeviceList(), [B, A], (), 0).devices == (B, A)
+    assert next_list(DeviceList(), [B, A], {}, 0).devices == (B, A)
 
 
 def test_a_device_that_goes_is_unhealthy_for_a_minute_and_then_gone() -> None:
-    state = next_list(DeviceList(), [A, B], (), 0)
-    state = next_list(state, [A], (), 100)
+    state = next_list(DeviceList(), [A, B], {}, 0)
+    state = next_list(state, [A], {}, 100)
     assert listed(state) == {"a": True, "b": False}
     assert state.devices[1].numa_node == 1, "the kubelet has its NUMA node still"
-    state = next_list(state, [A], (), 159)
+    state = next_list(state, [A], {}, 159)
     assert listed(state) == {"a": True, "b": False}
-    assert listed(next_list(state, [A], (), 160)) == {"a": True}
+    assert listed(next_list(state, [A], {}, 160)) == {"a": True}
 
 
 def test_a_held_device_stays_until_a_minute_after_it_is_free() -> None:
-    state = next_list(DeviceList(), [A, B], {"b"}, 0)
+    state = next_list(DeviceList(), [A, B], {"b": None}, 0)
     for now in (100, 10_000):
-        state = next_list(state, [A], {"b"}, now)
+        state = next_list(state, [A], {"b": None}, now)
         assert listed(state) == {"a": True, "b": False}
-    state = next_list(state, [A], (), 10_059)
+    state = next_list(state, [A], {}, 10_059)
     assert listed(state) == {"a": True, "b": False}
-    assert listed(next_list(state, [A], (), 10_060)) == {"a": True}
+    assert listed(next_list(state, [A], {}, 10_060)) == {"a": True}
 
 
 def test_a_held_device_that_this_process_never_offered_is_listed() -> None:
     """It went while no plugin ran."""
-    assert listed(next_list(DeviceList(), [A], {"b"}, 0)) == {"a": True, "b": False}
+    state = next_list(DeviceList(), [A], {"b": 1}, 0)
+    assert listed(state) == {"a": True, "b": False}
+    assert state.devices[1].numa_node == 1
 
 
 def test_a_device_that_comes_back_is_as_it_is_offered() -> None:
-    state = next_list(next_list(DeviceList(), [A, B], (), 0), [A], (), 10)
-    state = next_list(state, [A, B], (), 20)
+    state = next_list(next_list(DeviceList(), [A, B], {}, 0), [A], {}, 10)
+    state = next_list(state, [A, B], {}, 20)
     assert state == DeviceList(devices=(A, B))
 
 
@@ -59,13 +61,13 @@ def test_no_held_device_is_ever_missing_and_none_is_there_for_ever(seed: int) ->
     state, needed = DeviceList(), dict[str, int]()
     for now in range(0, 600, 7):
         offered = [device for device in devices if chance.random() < 0.6]
-        held = {device.id for device in devices if chance.random() < 0.3}
+        held = {device.id: None for device in devices if chance.random() < 0.3}
         before = set(listed(state))
         state = next_list(state, offered, held, now)
         shown = listed(state)
         assert len(shown) == len(state.devices)
-        assert held <= shown.keys()
+        assert held.keys() <= shown.keys()
         assert {id_ for id_, healthy in shown.items() if healthy} == {it.id for it in offered}
         for id_ in before - shown.keys():
             assert now - needed[id_] >= 60 - 7
-        needed |= dict.fromkeys(held | {it.id for it in offered}, now)
+        needed |= dict.fromkeys({*held, *(it.id for it in offered)}, now)

@@ -16,7 +16,8 @@ import pytest
 
 from api.device_exchange import FILE_NAME, DeviceExchange, written
 from api.mig_resources import MigStrategy
-from devices import device_plugin_door, plugin_resource
+from base.errors import BadInput
+from devices import device_plugin_door, devices_program, plugin_resource
 from devices.device_plugin_door import DevicePluginDoor
 from devices.device_settings import DeviceSettings, NumaHints
 from devices.linked_sets import LinkedSets
@@ -56,9 +57,9 @@ class Scene:
         new.write_bytes(content if isinstance(content, bytes) else written(content))
         new.rename(self.file)
 
-    def holds(self, resource: str, *ids: str) -> None:
+    def holds(self, resource: str, *ids: str, numa: str = "0") -> None:
         """A pod holds these, as the kubelet's checkpoint has it."""
-        entry = {"PodUID": "u", "ResourceName": resource, "DeviceIDs": {"0": ids}}
+        entry = {"PodUID": "u", "ResourceName": resource, "DeviceIDs": {numa: ids}}
         content = {"Data": {"PodDeviceEntries": [entry], "RegisteredDevices": {}}, "Checksum": 1}
         (self.plugins / "kubelet_internal_checkpoint").write_text(json.dumps(content))
 
@@ -249,3 +250,94 @@ def test_a_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
         await scene.lists(GPU, healthy(0, 1, 2, 3))
 
     play(Scene(tmp_path), steps)
+
+
+def test_while_the_checkpoint_cannot_be_read_no_device_leaves_the_list(tmp_path: Path) -> None:
+    """Each may be held."""
+
+    async def steps(scene: Scene) -> None:
+        scene.writes(exchange(gpu(0), gpu(1)))
+        await scene.lists(GPU, healthy(0, 1, of=2))
+        (scene.plugins / "kubelet_internal_checkpoint").write_text("{")
+        scene.writes(exchange(gpu(0), reading=2))
+        await scene.lists(GPU, healthy(0, of=2))
+        for scene.now in (1_000.0, 2_000.0):
+            scene.door.poll()
+            assert len(scene.door.resources[GPU].devices) == 2
+        scene.holds(GPU)
+        scene.door.poll()
+        scene.now = 2_060.0
+        await scene.lists(GPU, healthy(0, of=1))
+
+    play(Scene(tmp_path), steps)
+
+
+@pytest.mark.parametrize(
+    ("numa", "node", "listed"),
+    [(NumaHints.GPU, "1", 1), (NumaHints.GPU, "-1", None), (NumaHints.OFF, "1", None)],
+)
+def test_a_held_gpu_that_went_before_the_program_began_keeps_its_numa_node(
+    tmp_path: Path, numa: NumaHints, node: str, listed: int | None
+) -> None:
+    """Without it, a kubelet with a NUMA policy ends the pod when it starts again."""
+
+    async def steps(scene: Scene) -> None:
+        scene.holds(GPU, uuid(1), numa=node)
+        scene.writes(exchange(gpu(0)))
+        await scene.lists(GPU, healthy(0, of=2))
+        assert scene.kubelet.numa.get(uuid(1)) == listed
+
+    play(Scene(tmp_path, numa=numa), steps)
+
+
+def test_held_devices_of_a_profile_that_is_gone_are_listed(tmp_path: Path) -> None:
+    """And those of other resources are not ours."""
+
+    async def steps(scene: Scene) -> None:
+        scene.holds(MIG, uuid(11, "MIG"))
+        scene.writes(exchange(gpu(0)))
+        await scene.lists(MIG, {uuid(11, "MIG"): False})
+        scene.holds("amd.com/gpu", "a")
+        scene.door.poll()
+        scene.now = 60.0
+        await scene.lists(MIG, {})
+        assert set(scene.kubelet.lists) == {GPU, MIG}
+
+    play(Scene(tmp_path, mig_strategy=MigStrategy.MIXED), steps)
+
+
+@pytest.mark.parametrize("root", ["/", "/run/nvidia/driver"])
+def test_control_nodes_that_the_driver_makes_later_are_given(tmp_path: Path, root: str) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(exchange(gpu(0)))
+        await scene.lists(GPU, healthy(0, of=1))
+        dev = tmp_path / root[1:] / "dev"
+        dev.mkdir(parents=True)
+        (dev / "nvidiactl").touch()
+        scene.door.poll()
+        access = await scene.kubelet.allocate(GPU, [uuid(0)])
+        paths = [device.host_path for device in access.devices]
+        assert paths == [f"{root.rstrip('/')}/dev/{name}" for name in ("nvidiactl", "nvidia7")]
+
+    play(Scene(tmp_path, pass_device_specs=True, dev_root=root), steps)
+
+
+def test_a_defect_of_one_poll_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(scene: Scene) -> None:
+        scene.writes(four())
+        await scene.lists(GPU, healthy(0, 1, 2, 3))
+        with monkeypatch.context() as broken:
+            broken.setattr(device_plugin_door, "offered_devices", lambda *_: 1 // 0)
+            while "internal error" not in caplog.messages:
+                await asyncio.sleep(0.01)
+        scene.writes(exchange(gpu(0), gpu(1, None, ("unhealthy", "xid-79")), reading=2))
+        await scene.lists(GPU, {**healthy(0, of=2), uuid(2): False, uuid(3): False})
+
+    play(Scene(tmp_path), steps)
+
+
+def test_without_a_readable_boot_id_the_program_does_not_begin(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="host-root"):
+        devices_program.run(DeviceSettings(host_root=tmp_path, plugin_folder=tmp_path))
