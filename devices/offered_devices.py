@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from api.device_exchange import DeviceExchange, ExchangedGpu, ExchangedMigDevice, ExchangedVerdict
@@ -32,6 +32,8 @@ class OfferedDevice:
     """N in ``/dev/nvidia-caps/nvidia-capN``; empty for a whole GPU."""
     severity: CauseSeverity = CauseSeverity.NONE
     reason: str = ""
+    presumed: bool = False
+    """Nobody read whether its GPU is divided: it is a device of the resource if it was one."""
 
     def sighting(self, reading: int) -> Sighting:
         """What this reading says of its health."""
@@ -45,13 +47,16 @@ def offered_devices(
 
     With ``none`` each GPU is a device, whatever its MIG mode; with ``mixed`` MIG devices are
     devices of their profile's resource, and a GPU in MIG mode is none. MIG devices that share
-    their GPU instance have no resource, as with NVIDIA's plugin. ``ignored``: content of
-    DP_DISABLE_HEALTHCHECKS, numbers of XIDs or ``all``.
+    their GPU instance have no resource, as with NVIDIA's plugin. A GPU of which nobody read whether
+    it is divided is presumed to be whole. ``ignored``: content of DP_DISABLE_HEALTHCHECKS, numbers
+    of XIDs or ``all``.
     """
     resources = defaultdict[str, list[OfferedDevice]](list)
     for gpu in exchange.gpus:
         if strategy is MigStrategy.NONE or not gpu.mig_enabled:
-            resources[GPU_RESOURCE].append(_device(gpu, None, ignored))
+            presumed = strategy is not MigStrategy.NONE and gpu.mig_enabled is None
+            device = replace(_device(gpu, None, ignored), presumed=presumed)
+            resources[GPU_RESOURCE].append(device)
             continue
         instances = (device for device in gpu.mig_devices if "c." not in device.profile)
         for mig in sorted(instances, key=lambda mig: (mig.gpu_instance, mig.compute_instance)):

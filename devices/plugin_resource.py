@@ -71,6 +71,8 @@ class PluginResource:
         ``held``: devices that pods hold, with their NUMA nodes; None where that is not known now,
         so that each device in the list may be held.
         """
+        before_ids = {device.id for device in self._devices}
+        devices = [it for it in devices if not it.presumed or it.id in before_ids]
         self._devices, self._linked_set, self._access = tuple(devices), linked_set, access
         self._known |= {device.id: device for device in devices}
         listed = []

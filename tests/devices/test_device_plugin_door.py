@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from api.device_exchange import FILE_NAME, DeviceExchange, written
 from api.mig_resources import MigStrategy
@@ -341,3 +342,25 @@ def test_a_defect_of_one_poll_ends_nothing(
 def test_without_a_readable_boot_id_the_program_does_not_begin(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="host-root"):
         devices_program.run(DeviceSettings(host_root=tmp_path, plugin_folder=tmp_path))
+
+
+def test_a_gpu_that_is_not_read_stays_what_it_was(tmp_path: Path) -> None:
+    """A divided one is no whole GPU, though nobody says for now that it is divided."""
+
+    async def steps(scene: Scene) -> None:
+        small = uuid(11, "MIG")
+        whole, divided, later = gpu(0), gpu(1, [mig(1, 1)]), gpu(2)
+        scene.writes(exchange(whole, divided))
+        await scene.lists(GPU, healthy(0, of=1))
+        await scene.lists(MIG, {small: True})
+        unread = [replace(gpu(place), mig_enabled=None) for place in range(3)]
+        scene.writes(exchange(*unread, reading=2))
+        await scene.lists(MIG, {small: False})
+        scene.now = 100.0
+        await scene.lists(MIG, {})
+        assert scene.kubelet.lists[GPU] == [healthy(0, of=1)]
+        scene.writes(exchange(whole, divided, later, reading=3))
+        await scene.lists(MIG, {small: True})
+        await scene.lists(GPU, {uuid(0): True, uuid(2): True})
+
+    play(Scene(tmp_path, mig_strategy=MigStrategy.MIXED), steps)
