@@ -68,6 +68,8 @@ class Registration:
         self._failures = LogOnce()
         self._defects = Defects()
         self._server: ResourceServer | None = None
+        self._kubelet: tuple[int, int, int] | None = None
+        """Identity of the kubelet's socket at the last try."""
         self._devices: tuple[ListedDevice, ...] = ()
         self.resource = resource
         self.state = RegistrationState.UNREGISTERED
@@ -96,7 +98,16 @@ class Registration:
             if not why and time.monotonic() - began >= STEADY_SECONDS:
                 self._backoff.succeeded()
             else:
-                await asyncio.sleep(self._backoff.failed())
+                await self._wait(self._backoff.failed())
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait so long, or until there is another kubelet than at the last try."""
+        end = time.monotonic() + seconds
+        while (rest := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(rest, POLL_SECONDS))
+            if identity(self._folder / KUBELET_SOCKET) not in (self._kubelet, None):
+                self._backoff.succeeded()
+                return
 
     def _failed(self, why: str) -> None:
         if self._failures.is_new(why):
@@ -111,11 +122,11 @@ class Registration:
 
         Sockets of ours are named by their pattern in it, so that the same failure is the same text.
         """
+        kubelet_socket = self._folder / KUBELET_SOCKET
+        self._kubelet = identity(kubelet_socket)
         if why := self._beside(""):
             return why
-        kubelet_socket = self._folder / KUBELET_SOCKET
-        kubelet = identity(kubelet_socket)
-        if kubelet is None:
+        if self._kubelet is None:
             return f"{kubelet_socket}: the kubelet is down, or its folder is not mounted here"
         name = fresh_name(self.resource)
         server = ResourceServer(self.resource, self._answers)
@@ -123,7 +134,7 @@ class Registration:
         try:
             await server.start(self._folder / name)
             self._server = server
-            why = await self._follow(server, name, kubelet)
+            why = await self._follow(server, name)
         except CannotServe as error:
             why = str(error)
         finally:
@@ -140,7 +151,7 @@ class Registration:
             return ""
         return f"another device plugin answers for the resource on {rival}: remove it first"
 
-    async def _follow(self, server: ResourceServer, name: str, kubelet: object) -> str:
+    async def _follow(self, server: ResourceServer, name: str) -> str:
         """Register a server and follow that to its end; why it failed, empty where it was one."""
         own = identity(self._folder / name)
         if why := self._beside(name):  # both began at once
@@ -151,7 +162,7 @@ class Registration:
         if not await is_set_within(server.watched, WATCH_SECONDS):
             return f"the kubelet did not ask for the list within {WATCH_SECONDS:g} s"
         self._begun(name)
-        ended = await self._end(server, self._folder / name, (kubelet, own))
+        ended = await self._end(server, self._folder / name, (self._kubelet, own))
         log.info(
             "device plugin registration ended", extra={"resource": self.resource, "why": ended}
         )

@@ -336,6 +336,21 @@ def test_a_kubelet_that_drops_each_stream_at_once_is_not_called_without_pause(
     in_scene(tmp_path, steps)
 
 
+def test_a_kubelet_that_comes_back_after_long_is_not_waited_past(tmp_path: Path) -> None:
+    async def play() -> None:
+        backoff = Backoff(first_seconds=3600.0, longest_seconds=3600.0, uniform=None)
+        resource = Registration(tmp_path, GPU, Answers(), backoff)
+        task = asyncio.create_task(resource.run())
+        await asyncio.sleep(0.05)
+        kubelet = PlayedKubelet(tmp_path)
+        await kubelet.start()
+        await until(lambda: resource.registrations == 1)
+        await ended(task)
+        await kubelet.stop()
+
+    asyncio.run(play())
+
+
 def test_a_defect_does_not_end_the_registration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
