@@ -94,7 +94,8 @@ def whole_gpus(plane: Plane, node: RealNode, index: Mapping[str, int]) -> Mappin
 def running(node: RealNode) -> Iterator[RunningContainer]:
     """Every container of the node's pods, sandboxes left out."""
     root = Path(f"/proc/{node.first_process}/root")
-    for bundle in (root / _BUNDLES).iterdir():
+    bundles = root / _BUNDLES
+    for bundle in bundles.iterdir() if bundles.exists() else ():  # not before the first pod
         try:
             spec = json.loads((bundle / "config.json").read_text())
             process = (bundle / "init.pid").read_text()
