@@ -6,6 +6,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -103,6 +105,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def names_cluster(module: Path) -> bool:
     """Whether some of its tests may need the control plane, by its text."""
     return CLUSTER_MARK in module.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for sockets, whose paths have at most 107 bytes: ``tmp_path`` may be longer."""
+    with tempfile.TemporaryDirectory(prefix="gs-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from tests.devices.exchanges import BOOT, exchange, gpu, uuid
 from tests.kubelet.played_registration import PlayedKubelet
 
 
-def test_it_registers_gpus_until_a_signal_ends_it_and_leaves_no_socket(tmp_path: Path) -> None:
-    folders = {name: tmp_path / name for name in ("plugins", "exchange")}
+def test_it_registers_gpus_until_a_signal_ends_it_and_leaves_no_socket(short_path: Path) -> None:
+    folders = {name: short_path / name for name in ("plugins", "exchange")}
     for folder in folders.values():
         folder.mkdir(mode=0o700)
-    boot = tmp_path / "proc/sys/kernel/random/boot_id"
+    boot = short_path / "proc/sys/kernel/random/boot_id"
     boot.parent.mkdir(parents=True)
     boot.write_text(f"{BOOT}\n")
     (folders["exchange"] / FILE_NAME).write_bytes(written(exchange(gpu(0), gpu(1))))
@@ -28,7 +28,7 @@ def test_it_registers_gpus_until_a_signal_ends_it_and_leaves_no_socket(tmp_path:
         await kubelet.start()
         program = subprocess.Popen(
             [
-                *(sys.executable, "-m", "gpuscape", "devices", "--host-root", tmp_path),
+                *(sys.executable, "-m", "gpuscape", "devices", "--host-root", short_path),
                 *("--plugin-folder", folders["plugins"], "--exchange-folder", folders["exchange"]),
             ]
         )

@@ -100,7 +100,7 @@ def healthy(*places: int, of: int = 4) -> dict[str, bool]:
     return {uuid(place): place in places for place in range(of)}
 
 
-def test_gpus_are_listed_chosen_by_their_links_and_given(tmp_path: Path) -> None:
+def test_gpus_are_listed_chosen_by_their_links_and_given(short_path: Path) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(four())
         await scene.lists(GPU, healthy(0, 1, 2, 3))
@@ -112,11 +112,11 @@ def test_gpus_are_listed_chosen_by_their_links_and_given(tmp_path: Path) -> None
         access = await scene.kubelet.allocate(GPU, [uuid(3), uuid(2)])
         assert dict(access.envs) == {"NVIDIA_VISIBLE_DEVICES": f"{uuid(3)},{uuid(2)}"}
 
-    play(Scene(tmp_path), steps)
+    play(Scene(short_path), steps)
 
 
 def test_senseless_questions_are_answered_counted_and_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(four())
@@ -135,12 +135,12 @@ def test_senseless_questions_are_answered_counted_and_logged_once(
         }
 
     with caplog.at_level(logging.WARNING):
-        play(Scene(tmp_path), steps)
+        play(Scene(short_path), steps)
     assert caplog.messages.count("devices chosen without their links") == 3
 
 
 def test_a_choice_that_raises_or_sleeps_is_the_lowest_devices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(four())
@@ -165,20 +165,20 @@ def test_a_choice_that_raises_or_sleeps_is_the_lowest_devices(
             assert resource.fallbacks[why] == 1
         waits.set()
 
-    play(Scene(tmp_path), steps)
+    play(Scene(short_path), steps)
 
 
-def test_numa_nodes_may_be_off(tmp_path: Path) -> None:
+def test_numa_nodes_may_be_off(short_path: Path) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(four())
         await scene.lists(GPU, healthy(0, 1, 2, 3))
         assert scene.kubelet.numa == {}
 
-    play(Scene(tmp_path, numa=NumaHints.OFF), steps)
+    play(Scene(short_path, numa=NumaHints.OFF), steps)
 
 
 def test_a_sick_gpu_is_unhealthy_at_once_and_healthy_a_minute_after_its_cause(
-    tmp_path: Path,
+    short_path: Path,
 ) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(exchange(gpu(0), gpu(1, None, ("unhealthy", "xid-79"))))
@@ -191,10 +191,10 @@ def test_a_sick_gpu_is_unhealthy_at_once_and_healthy_a_minute_after_its_cause(
         scene.now = 60.0
         await scene.lists(GPU, healthy(0, 1, of=2))
 
-    play(Scene(tmp_path), steps)
+    play(Scene(short_path), steps)
 
 
-def test_mig_devices_come_and_go_as_resources_without_a_new_registration(tmp_path: Path) -> None:
+def test_mig_devices_come_and_go_as_resources_without_a_new_registration(short_path: Path) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(exchange(gpu(0), gpu(1)))
         await scene.lists(GPU, healthy(0, 1, of=2))
@@ -215,10 +215,10 @@ def test_mig_devices_come_and_go_as_resources_without_a_new_registration(tmp_pat
         await scene.lists(MIG, {})
         assert [len(names) for names in scene.kubelet.endpoints.values()] == [1, 1]
 
-    play(Scene(tmp_path, mig_strategy=MigStrategy.MIXED), steps)
+    play(Scene(short_path, mig_strategy=MigStrategy.MIXED), steps)
 
 
-def test_nothing_is_registered_before_the_agent_has_written_for_this_boot(tmp_path: Path) -> None:
+def test_nothing_is_registered_before_the_agent_has_written_for_this_boot(short_path: Path) -> None:
     async def steps(scene: Scene) -> None:
         await asyncio.sleep(0.1)
         scene.writes(four(boot_id=BOOT.replace("4", "5", 1)))
@@ -227,11 +227,11 @@ def test_nothing_is_registered_before_the_agent_has_written_for_this_boot(tmp_pa
         scene.writes(four())
         await scene.lists(GPU, healthy(0, 1, 2, 3))
 
-    play(Scene(tmp_path), steps)
+    play(Scene(short_path), steps)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"v":2}', b"x" * 2_000_000])
-def test_with_a_damaged_file_or_none_the_last_list_stays(tmp_path: Path, content: bytes) -> None:
+def test_with_a_damaged_file_or_none_the_last_list_stays(short_path: Path, content: bytes) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(four())
         await scene.lists(GPU, healthy(0, 1, 2, 3))
@@ -241,19 +241,19 @@ def test_with_a_damaged_file_or_none_the_last_list_stays(tmp_path: Path, content
         await asyncio.sleep(0.1)
         assert scene.kubelet.lists[GPU] == [healthy(0, 1, 2, 3)]
 
-    play(Scene(tmp_path), steps)
+    play(Scene(short_path), steps)
 
 
-def test_a_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_changes_nothing(short_path: Path) -> None:
     async def steps(scene: Scene) -> None:
         (scene.plugins / "kubelet_internal_checkpoint").write_text("{")
         scene.writes(four())
         await scene.lists(GPU, healthy(0, 1, 2, 3))
 
-    play(Scene(tmp_path), steps)
+    play(Scene(short_path), steps)
 
 
-def test_while_the_checkpoint_cannot_be_read_no_device_leaves_the_list(tmp_path: Path) -> None:
+def test_while_the_checkpoint_cannot_be_read_no_device_leaves_the_list(short_path: Path) -> None:
     """Each may be held."""
 
     async def steps(scene: Scene) -> None:
@@ -270,7 +270,7 @@ def test_while_the_checkpoint_cannot_be_read_no_device_leaves_the_list(tmp_path:
         scene.now = 2_060.0
         await scene.lists(GPU, healthy(0, of=1))
 
-    play(Scene(tmp_path), steps)
+    play(Scene(short_path), steps)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_while_the_checkpoint_cannot_be_read_no_device_leaves_the_list(tmp_path:
     [(NumaHints.GPU, "1", 1), (NumaHints.GPU, "-1", None), (NumaHints.OFF, "1", None)],
 )
 def test_a_held_gpu_that_went_before_the_program_began_keeps_its_numa_node(
-    tmp_path: Path, numa: NumaHints, node: str, listed: int | None
+    short_path: Path, numa: NumaHints, node: str, listed: int | None
 ) -> None:
     """Without it, a kubelet with a NUMA policy ends the pod when it starts again."""
 
@@ -288,10 +288,10 @@ def test_a_held_gpu_that_went_before_the_program_began_keeps_its_numa_node(
         await scene.lists(GPU, healthy(0, of=2))
         assert scene.kubelet.numa.get(uuid(1)) == listed
 
-    play(Scene(tmp_path, numa=numa), steps)
+    play(Scene(short_path, numa=numa), steps)
 
 
-def test_held_devices_of_a_profile_that_is_gone_are_listed(tmp_path: Path) -> None:
+def test_held_devices_of_a_profile_that_is_gone_are_listed(short_path: Path) -> None:
     """And those of other resources are not ours."""
 
     async def steps(scene: Scene) -> None:
@@ -304,15 +304,15 @@ def test_held_devices_of_a_profile_that_is_gone_are_listed(tmp_path: Path) -> No
         await scene.lists(MIG, {})
         assert set(scene.kubelet.lists) == {GPU, MIG}
 
-    play(Scene(tmp_path, mig_strategy=MigStrategy.MIXED), steps)
+    play(Scene(short_path, mig_strategy=MigStrategy.MIXED), steps)
 
 
 @pytest.mark.parametrize("root", ["/", "/run/nvidia/driver"])
-def test_control_nodes_that_the_driver_makes_later_are_given(tmp_path: Path, root: str) -> None:
+def test_control_nodes_that_the_driver_makes_later_are_given(short_path: Path, root: str) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(exchange(gpu(0)))
         await scene.lists(GPU, healthy(0, of=1))
-        dev = tmp_path / root[1:] / "dev"
+        dev = short_path / root[1:] / "dev"
         dev.mkdir(parents=True)
         (dev / "nvidiactl").touch()
         scene.door.poll()
@@ -320,11 +320,11 @@ def test_control_nodes_that_the_driver_makes_later_are_given(tmp_path: Path, roo
         paths = [device.host_path for device in access.devices]
         assert paths == [f"{root.rstrip('/')}/dev/{name}" for name in ("nvidiactl", "nvidia7")]
 
-    play(Scene(tmp_path, pass_device_specs=True, dev_root=root), steps)
+    play(Scene(short_path, pass_device_specs=True, dev_root=root), steps)
 
 
 def test_a_defect_of_one_poll_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def steps(scene: Scene) -> None:
         scene.writes(four())
@@ -336,15 +336,15 @@ def test_a_defect_of_one_poll_ends_nothing(
         scene.writes(exchange(gpu(0), gpu(1, None, ("unhealthy", "xid-79")), reading=2))
         await scene.lists(GPU, {**healthy(0, of=2), uuid(2): False, uuid(3): False})
 
-    play(Scene(tmp_path), steps)
+    play(Scene(short_path), steps)
 
 
-def test_without_a_readable_boot_id_the_program_does_not_begin(tmp_path: Path) -> None:
+def test_without_a_readable_boot_id_the_program_does_not_begin(short_path: Path) -> None:
     with pytest.raises(BadInput, match="host-root"):
-        devices_program.run(DeviceSettings(host_root=tmp_path, plugin_folder=tmp_path))
+        devices_program.run(DeviceSettings(host_root=short_path, plugin_folder=short_path))
 
 
-def test_a_gpu_that_is_not_read_stays_what_it_was(tmp_path: Path) -> None:
+def test_a_gpu_that_is_not_read_stays_what_it_was(short_path: Path) -> None:
     """A divided one is no whole GPU, though nobody says for now that it is divided."""
 
     async def steps(scene: Scene) -> None:
@@ -363,4 +363,4 @@ def test_a_gpu_that_is_not_read_stays_what_it_was(tmp_path: Path) -> None:
         await scene.lists(MIG, {small: True})
         await scene.lists(GPU, {uuid(0): True, uuid(2): True})
 
-    play(Scene(tmp_path, mig_strategy=MigStrategy.MIXED), steps)
+    play(Scene(short_path, mig_strategy=MigStrategy.MIXED), steps)

@@ -89,17 +89,17 @@ def in_scene(
     asyncio.run(play())
 
 
-def test_devices_are_listed_with_health_and_numa_node(tmp_path: Path) -> None:
+def test_devices_are_listed_with_health_and_numa_node(short_path: Path) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: kubelet.current(GPU))
         assert kubelet.current(GPU) == {"GPU-1": True, "GPU-2": False}
         assert kubelet.numa == {"GPU-1": 1}
         await until(lambda: resource.state is RegistrationState.REGISTERED)
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_a_list_is_sent_when_it_changes_and_not_else(tmp_path: Path) -> None:
+def test_a_list_is_sent_when_it_changes_and_not_else(short_path: Path) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: kubelet.current(GPU))
         for devices in ([ONE, TWO], [ONE, TWO], [ONE], []):
@@ -109,10 +109,10 @@ def test_a_list_is_sent_when_it_changes_and_not_else(tmp_path: Path) -> None:
         assert kubelet.lists[GPU] == [{"GPU-1": True, "GPU-2": False}, {"GPU-1": True}, {}]
         assert resource.registrations == 1, "an empty list withdraws, and the stream stays"
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_what_the_kubelet_asks_is_answered(tmp_path: Path) -> None:
+def test_what_the_kubelet_asks_is_answered(short_path: Path) -> None:
     async def steps(kubelet: PlayedKubelet, _resource: Registration) -> None:
         await until(lambda: kubelet.current(GPU))
         assert await kubelet.prefer(GPU, ["a", "b"], 2, ["c"]) == ["c", "a"]
@@ -125,24 +125,24 @@ def test_what_the_kubelet_asks_is_answered(tmp_path: Path) -> None:
         assert dict(access.annotations) == {"key": "value"}
         assert [cdi.name for cdi in access.cdi_devices] == ["nvidia.com/gpu=0"]
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_each_registration_has_a_socket_of_its_own_and_leaves_none(tmp_path: Path) -> None:
+def test_each_registration_has_a_socket_of_its_own_and_leaves_none(short_path: Path) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         for count in range(1, 4):
             await until(lambda count=count: len(kubelet.lists.get(GPU, ())) == count)  # type: ignore[misc]
             await kubelet.drop(kubelet.endpoints[GPU][-1])
         await until(lambda: resource.registrations == 4)
         assert len(set(kubelet.endpoints[GPU])) == 4
-        ours = {path.name for path in tmp_path.glob("gpuscape-*")}
+        ours = {path.name for path in short_path.glob("gpuscape-*")}
         assert ours == {kubelet.endpoints[GPU][-1]}
 
-    in_scene(tmp_path, steps)
-    assert not list(tmp_path.glob("gpuscape-*"))
+    in_scene(short_path, steps)
+    assert not list(short_path.glob("gpuscape-*"))
 
 
-def test_a_kubelet_that_starts_again_gets_the_list_again(tmp_path: Path) -> None:
+def test_a_kubelet_that_starts_again_gets_the_list_again(short_path: Path) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         for _ in range(5):
             count = resource.registrations
@@ -153,49 +153,49 @@ def test_a_kubelet_that_starts_again_gets_the_list_again(tmp_path: Path) -> None
             await kubelet.start()
         await until(lambda: kubelet.current(GPU) == {"GPU-1": True, "GPU-2": False})
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
 def test_a_new_socket_of_the_kubelet_is_noticed_without_a_word_on_the_stream(
-    tmp_path: Path,
+    short_path: Path,
 ) -> None:
     """The old kubelet is stopped by a debugger, say: its stream never ends."""
 
     async def steps(_old: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: resource.registrations == 1)
-        (tmp_path / "kubelet.sock").unlink()
-        new = PlayedKubelet(tmp_path)
+        (short_path / "kubelet.sock").unlink()
+        new = PlayedKubelet(short_path)
         await new.start()
         await until(lambda: new.current(GPU) and resource.registrations == 2)
         await new.stop()
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_a_removed_socket_file_is_noticed(tmp_path: Path) -> None:
+def test_a_removed_socket_file_is_noticed(short_path: Path) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: resource.registrations == 1)
-        (tmp_path / kubelet.endpoints[GPU][0]).unlink()
+        (short_path / kubelet.endpoints[GPU][0]).unlink()
         await until(lambda: resource.registrations == 2)
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_a_refusal_is_tried_again(tmp_path: Path) -> None:
+def test_a_refusal_is_tried_again(short_path: Path) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: resource.registrations == 1)
         kubelet.refuse = "not now"
         await kubelet.drop(kubelet.endpoints[GPU][-1])
         await asyncio.sleep(0.2)
         assert resource.state is RegistrationState.UNREGISTERED
-        assert not list(tmp_path.glob("gpuscape-*")) or resource.registrations == 1
+        assert not list(short_path.glob("gpuscape-*")) or resource.registrations == 1
         kubelet.refuse = ""
         await until(lambda: resource.registrations == 2)
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_a_kubelet_that_hangs_is_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_kubelet_that_hangs_is_tried_again(short_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.1)
 
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
@@ -206,32 +206,32 @@ def test_a_kubelet_that_hangs_is_tried_again(tmp_path: Path, monkeypatch: Any) -
         kubelet.hang = False
         await until(lambda: resource.registrations == 2)
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_beside_a_plugin_that_answers_nothing_is_registered(tmp_path: Path) -> None:
+def test_beside_a_plugin_that_answers_nothing_is_registered(short_path: Path) -> None:
     """NVIDIA's plugin has this name for its socket; when it is gone the resource is ours."""
 
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: resource.registrations == 1)
         with socket.socket(socket.AF_UNIX) as rival:
-            rival.bind(str(tmp_path / "nvidia-gpu.sock"))
+            rival.bind(str(short_path / "nvidia-gpu.sock"))
             rival.listen(64)
             await kubelet.drop(kubelet.endpoints[GPU][-1])
             await until(lambda: resource.state is RegistrationState.RIVAL)
             assert resource.registrations == 1
         await until(lambda: resource.registrations == 2)
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_beside_another_process_of_ours_nothing_is_registered(tmp_path: Path) -> None:
+def test_beside_another_process_of_ours_nothing_is_registered(short_path: Path) -> None:
     """Two pods of the program on one node: the kubelet would ask the last one alone."""
 
     async def steps(_kubelet: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: resource.registrations == 1)
-        second = Registration(tmp_path, GPU, Answers(), quick_backoff())
-        other = Registration(tmp_path, "nvidia.com/mig-1g.5gb", Answers(), quick_backoff())
+        second = Registration(short_path, GPU, Answers(), quick_backoff())
+        other = Registration(short_path, "nvidia.com/mig-1g.5gb", Answers(), quick_backoff())
         for each in (second, other):
             each.publish([TWO])
         tasks = [asyncio.create_task(each.run()) for each in (second, other)]
@@ -241,14 +241,14 @@ def test_beside_another_process_of_ours_nothing_is_registered(tmp_path: Path) ->
             await ended(task)
         assert resource.state is RegistrationState.REGISTERED
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_of_two_processes_that_start_at_once_one_registers(tmp_path: Path) -> None:
+def test_of_two_processes_that_start_at_once_one_registers(short_path: Path) -> None:
     async def play() -> None:
-        kubelet = PlayedKubelet(tmp_path)
+        kubelet = PlayedKubelet(short_path)
         await kubelet.start()
-        both = [Registration(tmp_path, GPU, Answers(), quick_backoff()) for _ in range(2)]
+        both = [Registration(short_path, GPU, Answers(), quick_backoff()) for _ in range(2)]
         tasks = [asyncio.create_task(each.run()) for each in both]
         await until(lambda: any(each.registrations for each in both))
         await asyncio.sleep(0.3)
@@ -261,24 +261,24 @@ def test_of_two_processes_that_start_at_once_one_registers(tmp_path: Path) -> No
     asyncio.run(play())
 
 
-def test_a_plugin_that_accepts_nothing_now_is_there_all_the_same(tmp_path: Path) -> None:
+def test_a_plugin_that_accepts_nothing_now_is_there_all_the_same(short_path: Path) -> None:
     """Its queue is full, as of one that hangs: it is neither passed over nor removed."""
     with contextlib.ExitStack() as open_sockets:
         for name in ("nvidia-gpu.sock", "gpuscape-gpu-00000000.sock"):
             full = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
-            full.bind(str(tmp_path / name))
+            full.bind(str(short_path / name))
             full.listen(0)
             caller = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
-            caller.connect(str(tmp_path / name))
-        remove_leftovers(tmp_path)
-        assert len(list(tmp_path.iterdir())) == 2
-        assert rival_socket(tmp_path, GPU) == tmp_path / "nvidia-gpu.sock"
-        (tmp_path / "nvidia-gpu.sock").unlink()
-        assert rival_socket(tmp_path, GPU) == tmp_path / "gpuscape-gpu-00000000.sock"
+            caller.connect(str(short_path / name))
+        remove_leftovers(short_path)
+        assert len(list(short_path.iterdir())) == 2
+        assert rival_socket(short_path, GPU) == short_path / "nvidia-gpu.sock"
+        (short_path / "nvidia-gpu.sock").unlink()
+        assert rival_socket(short_path, GPU) == short_path / "gpuscape-gpu-00000000.sock"
 
 
 def test_a_failure_that_lasts_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Though the kubelet names the socket, which is another one each time."""
 
@@ -289,13 +289,13 @@ def test_a_failure_that_lasts_is_logged_once(
         await until(lambda: kubelet.refused >= 5)
 
     with caplog.at_level(logging.WARNING):
-        in_scene(tmp_path, steps)
+        in_scene(short_path, steps)
     (warning,) = (r for r in caplog.records if r.message == "device plugin not registered")
-    assert f"{tmp_path}/gpuscape-gpu-*.sock" in warning.__dict__["why"]
+    assert f"{short_path}/gpuscape-gpu-*.sock" in warning.__dict__["why"]
 
 
 def test_a_folder_that_takes_no_socket_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a full one, or one that can only be read."""
     tries = []
@@ -311,12 +311,12 @@ def test_a_folder_that_takes_no_socket_is_logged_once(
         assert resource.state is RegistrationState.UNREGISTERED
 
     with caplog.at_level(logging.WARNING):
-        in_scene(tmp_path, steps)
+        in_scene(short_path, steps)
     assert caplog.messages.count("device plugin not registered") == 1
 
 
 def test_a_kubelet_that_drops_each_stream_at_once_is_not_called_without_pause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         waits = []
@@ -333,16 +333,16 @@ def test_a_kubelet_that_drops_each_stream_at_once_is_not_called_without_pause(
         await until(lambda: resource.registrations == 5)
         assert len(waits) == 4
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_a_kubelet_that_comes_back_after_long_is_not_waited_past(tmp_path: Path) -> None:
+def test_a_kubelet_that_comes_back_after_long_is_not_waited_past(short_path: Path) -> None:
     async def play() -> None:
         backoff = Backoff(first_seconds=3600.0, longest_seconds=3600.0, uniform=None)
-        resource = Registration(tmp_path, GPU, Answers(), backoff)
+        resource = Registration(short_path, GPU, Answers(), backoff)
         task = asyncio.create_task(resource.run())
         await asyncio.sleep(0.05)
-        kubelet = PlayedKubelet(tmp_path)
+        kubelet = PlayedKubelet(short_path)
         await kubelet.start()
         await until(lambda: resource.registrations == 1)
         await ended(task)
@@ -352,7 +352,7 @@ def test_a_kubelet_that_comes_back_after_long_is_not_waited_past(tmp_path: Path)
 
 
 def test_a_defect_does_not_end_the_registration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: resource.registrations == 1)
@@ -362,19 +362,19 @@ def test_a_defect_does_not_end_the_registration(
             await until(lambda: "internal error" in caplog.messages)
         await until(lambda: resource.registrations == 2)
 
-    in_scene(tmp_path, steps)
+    in_scene(short_path, steps)
 
 
-def test_the_end_while_a_registration_hangs_leaves_no_socket(tmp_path: Path) -> None:
+def test_the_end_while_a_registration_hangs_leaves_no_socket(short_path: Path) -> None:
     async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
         await until(lambda: resource.registrations == 1)
         kubelet.hang = True
         await kubelet.drop(kubelet.endpoints[GPU][-1])
         first = kubelet.endpoints[GPU][-1]
-        await until(lambda: {p.name for p in tmp_path.glob("gpuscape-*")} - {first})
+        await until(lambda: {p.name for p in short_path.glob("gpuscape-*")} - {first})
 
-    in_scene(tmp_path, steps)
-    assert not list(tmp_path.glob("gpuscape-*"))
+    in_scene(short_path, steps)
+    assert not list(short_path.glob("gpuscape-*"))
 
 
 def test_names_that_are_cut_stay_apart() -> None:
@@ -382,15 +382,15 @@ def test_names_that_are_cut_stay_apart() -> None:
     assert name_pattern(long) != name_pattern(f"{long}b")
 
 
-def test_leftovers_of_a_killed_process_are_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed_and_nothing_else(short_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX) as dead:
-        other.bind(str(tmp_path / "gpuscape-alive.sock"))
+        other.bind(str(short_path / "gpuscape-alive.sock"))
         other.listen()
-        dead.bind(str(tmp_path / "gpuscape-dead.sock"))
-        (tmp_path / "nvidia-gpu.sock").touch()
+        dead.bind(str(short_path / "gpuscape-dead.sock"))
+        (short_path / "nvidia-gpu.sock").touch()
         dead.close()
-        remove_leftovers(tmp_path)
-        assert {path.name for path in tmp_path.iterdir()} == {
+        remove_leftovers(short_path)
+        assert {path.name for path in short_path.iterdir()} == {
             "gpuscape-alive.sock",
             "nvidia-gpu.sock",
         }
