@@ -65,7 +65,7 @@ def rival_socket(folder: Path, resource: str, own: str = "") -> Path | None:
     for; NVIDIA's plugin always names it ``nvidia-gpu.sock`` and so on.
     Source: k8s-device-plugin v0.20.0, internal/plugin/server.go.
     """
-    return next(filter(is_held, _possible_rivals(folder, resource, own)), None)
+    return next(filter(is_listened_to, _possible_rivals(folder, resource, own)), None)
 
 
 def _possible_rivals(folder: Path, resource: str, own: str) -> Iterator[Path]:
@@ -73,7 +73,7 @@ def _possible_rivals(folder: Path, resource: str, own: str) -> Iterator[Path]:
     yield from (path for path in folder.glob(name_pattern(resource)) if path.name != own)
 
 
-def is_held(path: Path) -> bool:
+def is_listened_to(path: Path) -> bool:
     """Whether a program listens on this socket; also where it accepts nothing now."""
     with socket.socket(socket.AF_UNIX) as trial:
         trial.settimeout(_TRIAL_SECONDS)
@@ -89,6 +89,6 @@ def is_held(path: Path) -> bool:
 def remove_leftovers(folder: Path) -> None:
     """Remove sockets of ours that no program holds: those of a process that was killed."""
     for path in sorted(folder.glob(f"{_OURS}*.sock")):
-        if not is_held(path):
+        if not is_listened_to(path):
             with contextlib.suppress(OSError):
                 path.unlink()
