@@ -7,7 +7,7 @@ Source: kubereboot/kured, pkg/checkers/filechecker.go: a file that is there asks
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import stat
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import Final
 import msgspec
 
 from base.files import cannot_write
+
+log = logging.getLogger(__name__)
 
 REBOOT_FOLDER: Final = Path("/run/gpuscape-reboot")
 NAME: Final = "required"
@@ -55,6 +57,10 @@ class RebootSentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return ""
 
     def remove(self) -> None:
-        """Ask for none any more."""
-        with contextlib.suppress(OSError):
+        """Ask for none any more; where the file stays, the log says so."""
+        try:
             self.file.unlink()
+        except OSError as error:
+            if os.path.lexists(self.file):
+                facts = {"file": str(self.file), "why": error.strerror}
+                log.warning("boot request not removed", extra=facts)

@@ -554,6 +554,20 @@ def test_a_folder_that_others_may_write_to_is_refused(vm: BootNode) -> None:
     assert f"others may write to {folder}; run chmod go-w" in result.reason
 
 
+def test_a_file_that_cannot_be_removed_is_logged_and_one_that_is_not_there_is_not(
+    vm: BootNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else nobody knows why the node boots."""
+    vm.sentinel.remove()
+    assert not caplog.messages
+
+    vm.sentinel.file.mkdir()
+    vm.sentinel.remove()
+
+    assert caplog.messages == ["boot request not removed"]
+    assert vars(caplog.records[0])["file"] == str(vm.sentinel.file)
+
+
 def test_a_pipe_in_the_place_of_the_file_is_waited_for_by_nobody(vm: BootNode) -> None:
     os.mkfifo(vm.sentinel.file)
     assert "no boot can be requested" in vm.sentinel.write("why")
