@@ -35,16 +35,16 @@ _COLUMNS: Final = ("fleet", "mix", "load", "arm", "seeds", "gpus", "speed", "wai
 
 def page(runs: Sequence[Run]) -> str:
     """The whole page, of the runs that there are."""
-    found = sorted((each for each in cells(runs) if each.fleet in FLEETS), key=_part)
+    found = sorted((each for each in cells(runs) if each.fleet in FLEETS), key=_order)
     rows = tuple(_row(each) for each in found[:MOST_ROWS])
     section = Section(
         title="Speed by fleet, the worst first",
         text=(
             "Each row has the mean bandwidth over the GPUs of pods with several GPUs. The table "
-            f"has {len(rows)} of {len(found)} cells, first those where gpuscape reaches the "
-            "smallest part of the reference's bandwidth (`to reference`). The last columns compare "
-            f"the wait of all pods with `{PACK}`, and name broken limits. [{RAW}]({RAW}) has each "
-            "pod size."
+            f"has {len(rows)} of {len(found)} cells: first all that break a limit, then those "
+            "where gpuscape reaches the smallest part of the reference's bandwidth (`to "
+            f"reference`). The last columns compare the wait of all pods with `{PACK}`, and name "
+            f"broken limits. [{RAW}]({RAW}) has each pod size."
         ),
         columns=(
             *("fleet, sizes, load", SPREAD, PACK, FASTEST, AHEAD, "gpuscape"),
@@ -68,6 +68,11 @@ def raw(runs: Sequence[Run]) -> str:
                 numbers = (f"{figure:.4f}" for figure in figures)
                 lines.writerow((cell.fleet, cell.mix, cell.load, arm, len(its), size, *numbers))
     return text.getvalue()
+
+
+def _order(cell: Cell) -> tuple[bool, float]:
+    """The worst first: a broken limit, then the smallest part of the reference's speed."""
+    return not cell.broken(NOW), _part(cell)
 
 
 def _part(cell: Cell) -> float:

@@ -181,6 +181,20 @@ def test_the_page_has_the_worst_cells_and_the_raw_table_has_all() -> None:
     assert "nan" not in text
 
 
+def test_cells_that_break_a_limit_come_before_slower_ones_that_break_none() -> None:
+    def speed_of(arm: str, load: float) -> float:
+        if load > LOADS[0]:
+            return 0.97 if arm == NOW else 1.0
+        return {NOW: 0.6, SPREAD: 0.5, PACK: 0.5}.get(arm, 1.0)
+
+    keys = [each for each in plan() if each.seed < 2]
+    text = page([played(each, speed=speed_of(each.arm, each.load)) for each in keys])
+    rows = [line for line in text.splitlines() if line.startswith("| ") and ", 0." in line]
+    assert len(rows) == MOST_ROWS
+    assert not any(f", {LOADS[0]:.2f} |" in row for row in rows)
+    assert all("GPUs -0.030" in row for row in rows)
+
+
 def test_the_command_plays_what_is_asked_for_and_writes_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
