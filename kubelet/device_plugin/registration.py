@@ -131,9 +131,9 @@ class Registration:
         name = fresh_name(self.resource)
         server = ResourceServer(self.resource, self._answers)
         server.publish(self._devices)
+        self._server = server
         try:
             await server.start(self._folder / name)
-            self._server = server
             why = await self._follow(server, name)
         except CannotServe as error:
             why = str(error)
@@ -162,7 +162,7 @@ class Registration:
         if not await is_set_within(server.watched, WATCH_SECONDS):
             return f"the kubelet did not ask for the list within {WATCH_SECONDS:g} s"
         self._begun(name)
-        ended = await self._end(server, self._folder / name, (self._kubelet, own))
+        ended = await self._end(server, name, (self._kubelet, own))
         log.info(
             "device plugin registration ended", extra={"resource": self.resource, "why": ended}
         )
@@ -177,11 +177,23 @@ class Registration:
             extra={"resource": self.resource, "socket": name, "devices": len(self._devices)},
         )
 
-    async def _end(self, server: ResourceServer, socket: Path, identities: object) -> str:
+    def _watch_rival(self, name: str) -> None:
+        """Report a plugin that began later. The stream stays: up to Kubernetes 1.36 its end would
+        disconnect the other one too."""
+        why = self._beside(name)
+        self.state = RegistrationState.RIVAL if why else RegistrationState.REGISTERED
+        if not why:
+            self._failures.clear()
+        elif self._failures.is_new(why):
+            facts = {"resource": self.resource, "why": why}
+            log.warning("another device plugin started", extra=facts)
+
+    async def _end(self, server: ResourceServer, name: str, identities: object) -> str:
         """Why the registration is over, once it is."""
         kubelet_socket = self._folder / KUBELET_SOCKET
         while not await is_set_within(server.lost, POLL_SECONDS):
-            kubelet, own = identity(kubelet_socket), identity(socket)
+            self._watch_rival(name)
+            kubelet, own = identity(kubelet_socket), identity(self._folder / name)
             if (kubelet, own) != identities and kubelet is not None:
                 return "own socket removed" if own is None else "the kubelet has a new socket"
         return "the kubelet ended the stream"

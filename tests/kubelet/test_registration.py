@@ -382,6 +382,48 @@ def test_names_that_are_cut_stay_apart() -> None:
     assert name_pattern(long) != name_pattern(f"{long}b")
 
 
+def test_a_plugin_that_comes_later_is_reported_and_the_stream_stays(
+    short_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of our stream would disconnect the other plugin too (up to Kubernetes 1.36)."""
+
+    async def steps(_kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.state is RegistrationState.REGISTERED)
+        with socket.socket(socket.AF_UNIX) as rival:
+            rival.bind(str(short_path / "nvidia-gpu.sock"))
+            rival.listen(64)
+            await until(lambda: resource.state is RegistrationState.RIVAL)
+            resource.publish([ONE])
+            await until(lambda: _kubelet.current(GPU) == {"GPU-1": True})
+        await until(lambda: resource.state is RegistrationState.REGISTERED)
+        assert resource.registrations == 1
+
+    with caplog.at_level(logging.WARNING):
+        in_scene(short_path, steps)
+    assert caplog.messages == ["another device plugin started"]
+
+
+def test_a_list_that_changes_while_the_server_starts_is_sent(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, waiting = ResourceServer.start, asyncio.Event()
+
+    async def late(server: ResourceServer, path: Path) -> None:
+        await waiting.wait()
+        await start(server, path)
+
+    monkeypatch.setattr(ResourceServer, "start", late)
+
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await asyncio.sleep(0.02)
+        resource.publish([ONE])
+        waiting.set()
+        await until(lambda: kubelet.current(GPU))
+        assert kubelet.current(GPU) == {"GPU-1": True}
+
+    in_scene(short_path, steps)
+
+
 def test_leftovers_of_a_killed_process_are_removed_and_nothing_else(short_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX) as dead:
         other.bind(str(short_path / "gpuscape-alive.sock"))
