@@ -198,7 +198,7 @@ def problem_of(gpu: ExchangedGpu) -> str | None:
         msgspec.convert(msgspec.to_builtins(gpu), ExchangedGpu)
     except msgspec.ValidationError as error:
         return str(error)
-    return None
+    return next(_gpu_faults(gpu), None)
 
 
 def table_of(sets: Iterable[int]) -> str:
@@ -234,16 +234,23 @@ def _faults(exchange: DeviceExchange) -> Iterator[str]:
     if places != sorted(set(places)):
         yield "`gpus` are not in the order of their `index`, each once"
     for gpu in gpus:
-        instances = ((device.gpu_instance, device.compute_instance) for device in gpu.mig_devices)
-        yield from _doubled("mig_devices.compute_instance", instances)
-        if gpu.mig_devices and not gpu.mig_enabled:
-            yield "`mig_devices` are there and `mig_enabled` is not true"
+        yield from _gpu_faults(gpu)
     yield from _capability_faults(gpus)
     try:
         datetime.fromisoformat(exchange.written_at)
     except ValueError:
         yield "`written_at` is no time"
     yield from _link_faults(exchange)
+
+
+def _gpu_faults(gpu: ExchangedGpu) -> Iterator[str]:
+    """What one GPU says against itself."""
+    devices = gpu.mig_devices
+    instances = ((device.gpu_instance, device.compute_instance) for device in devices)
+    yield from _doubled("mig_devices.compute_instance", instances)
+    yield from _doubled("mig_devices.uuid", (device.uuid for device in devices))
+    if devices and not gpu.mig_enabled:
+        yield "`mig_devices` are there and `mig_enabled` is not true"
 
 
 def _doubled(key: str, values: Iterable[object]) -> Iterator[str]:

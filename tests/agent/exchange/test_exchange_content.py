@@ -144,3 +144,26 @@ def test_the_table_has_the_linked_pair_first() -> None:
     assert len(table) == 2 * 3 * 8
     pair_of_all = 2 * (8 + 0b111)
     assert int(table[pair_of_all : pair_of_all + 2], 16) == 0b110
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"mig": build.SPLIT, "mig_devices": (build.mig_device(), build.mig_device("1g.10gb"))},
+        {
+            "mig": build.SPLIT,
+            "mig_devices": (
+                build.mig_device(),
+                build.mig_device(uuid=f"MIG-{'0' * 8}{'-0000' * 3}-{'9' * 12}"),
+            ),
+        },
+        {"mig": build.WHOLE, "mig_devices": (build.mig_device(),)},
+        {"mig": None, "mig_devices": (build.mig_device(),)},
+    ],
+)
+def test_a_gpu_that_contradicts_itself_is_left_out_alone(facts: dict[str, object]) -> None:
+    """The others' health is still reported."""
+    devices = of(build.gpu(0), build.gpu(1, **facts))
+    assert [gpu.index for gpu in devices.gpus] == [0]
+    (why,) = devices.left_out
+    assert why.startswith(f"GPU {build.gpu(1).bus_id}: ")
