@@ -6,7 +6,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import cached_property
 
-from placement.masks import members, subsets
+from placement.masks import members, subsets, union
 from placement.shape import Shape
 from placement.speed import SetSpeeds
 from placement.workspace import Workspace
@@ -33,6 +33,8 @@ class ExactChoice:
         missing = size - required.bit_count()
         if required & ~available or not 0 <= missing <= (available & ~required).bit_count():
             raise ValueError(f"no {size} of {available:x} with {required:x}")
+        if self._speeds.are_gpus_alike:
+            return required | union(members(available & ~required)[:missing])
         groups = [required | more for more in subsets(available & ~required, missing)]
         self._workspace.spend(len(groups))
         if size == 1:

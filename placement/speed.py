@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from placement import rings
 from placement.masks import members, pairs, subsets, union
 from placement.shape import Shape
@@ -37,12 +39,17 @@ class SetSpeeds:
             return all(links[i][j] for i, j in pairs(group))
         return rings.has_ring(lambda i, j: links[i][j] > 0, places, self._workspace.spend)
 
+    @cached_property
+    def are_gpus_alike(self) -> bool:
+        """Whether NVSwitch joins all GPUs at one rate: then all sets of a size are alike."""
+        gbps, everything = self._shape.gbps, (1 << self._shape.n) - 1
+        return self._shape.switched and len({gbps[i][j] for i, j in pairs(everything)}) == 1
+
     def fastest(self, size: int) -> tuple[int, ...]:
         """All sets of a size that are as fast as any of the shape; none where all are alike."""
-        gbps, everything = self._shape.gbps, (1 << self._shape.n) - 1
-        if self._shape.switched and len({gbps[i][j] for i, j in pairs(everything)}) == 1:
+        if self.are_gpus_alike:
             return ()  # without trying all
-        groups = tuple(subsets(everything, size))
+        groups = tuple(subsets((1 << self._shape.n) - 1, size))
         best = max(map(self.speed, groups), default=0)
         fastest = tuple(group for group in groups if self.speed(group) == best)
         return () if len(fastest) == len(groups) else fastest
