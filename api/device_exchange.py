@@ -119,9 +119,9 @@ class DeviceExchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     v: Annotated[int, Meta(ge=1, description="Major version of this format.")]
     generation: _Number
-    """One more with each change of the rest, from 1; it begins anew with another boot."""
+    """Number of this content, from 1: a change of the rest raises it; another boot begins anew."""
     reading: _Number
-    """One more with each reading of the GPUs that was written."""
+    """Number of the reading of the GPUs: each reading that is written raises it."""
     boot_id: Annotated[str, Meta(pattern=rf"^{_UUID}$", max_length=36)]
     written_at: Annotated[
         str,

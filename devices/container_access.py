@@ -36,7 +36,7 @@ class AccessSettings:
     dev_root: str = "/"
     """Folder of the host in which the driver's /dev is."""
     control_nodes: Collection[str] = CONTROL_NODES
-    """Those of CONTROL_NODES that the host has."""
+    """The nodes of CONTROL_NODES that the host has."""
 
 
 def container_access(

@@ -43,7 +43,7 @@ class ChosenFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """One question: ids as the kubelet sends them, unsorted."""
+    """A question of the kubelet; ids as it sends them, unsorted."""
 
     available: Sequence[str]
     size: int

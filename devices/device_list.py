@@ -24,7 +24,7 @@ class DeviceList:
     """What the kubelet is told of one resource; empty at the start."""
 
     devices: tuple[ListedDevice, ...] = ()
-    """Those that are offered, in their order; then those that are to leave, by id."""
+    """Devices that are offered, in their order; then devices that are to leave, by id."""
     last_needed: Mapping[str, float] = field(default_factory=dict)
     """Device that is to leave to when it was offered or held last."""
 

@@ -28,7 +28,7 @@ class NumaHints(StrEnum):
     """Whether the kubelet gets the NUMA nodes of GPUs."""
 
     GPU = "gpu"
-    """That of each GPU, as NVIDIA's plugin has it."""
+    """The NUMA node of each GPU, as NVIDIA's plugin has it."""
     OFF = "off"
     """None: where NVSwitch joins all GPUs, a NUMA node says nothing of their links."""
 
