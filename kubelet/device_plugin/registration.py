@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class RegistrationState(StrEnum):
-    """Where a resource stands with the kubelet."""
+    """State of a resource's registration with the kubelet."""
 
     UNREGISTERED = "unregistered"
     RIVAL = "rival"
@@ -93,6 +93,7 @@ class Registration:
             with self._defects.contained("registration"):
                 why = await self._registered_once()
             self.state = RegistrationState.UNREGISTERED
+            _raise_lost_cancellation()
             if why:
                 self._failed(why)
             if not why and time.monotonic() - began >= STEADY_SECONDS:
@@ -197,6 +198,16 @@ class Registration:
             if (kubelet, own) != identities and kubelet is not None:
                 return "own socket removed" if own is None else "the kubelet has a new socket"
         return "the kubelet ended the stream"
+
+
+def _raise_lost_cancellation() -> None:
+    """Raise CancelledError where this task was cancelled and goes on all the same.
+
+    grpc.aio waits for its server's end by :func:`asyncio.wait_for`, see below.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:

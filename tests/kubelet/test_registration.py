@@ -460,3 +460,25 @@ def test_a_cancellation_that_comes_with_the_event_is_not_lost(steps: int) -> Non
         return task.cancelled() is was_running
 
     assert asyncio.run(cancelled())
+
+
+def test_a_cancellation_that_the_servers_end_loses_ends_the_registration(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """grpc.aio waits by ``asyncio.wait_for``, which in Python 3.11 may lose it."""
+    real, is_stopping = ResourceServer.stop, asyncio.Event()
+
+    async def stop(self: ResourceServer) -> None:
+        await real(self)
+        is_stopping.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    monkeypatch.setattr(ResourceServer, "stop", stop)
+
+    async def steps(kubelet: PlayedKubelet, resource: Registration) -> None:
+        await until(lambda: resource.registrations == 1)
+        await kubelet.drop(kubelet.endpoints[GPU][-1])
+        await is_stopping.wait()
+
+    in_scene(short_path, steps)
