@@ -103,7 +103,7 @@ def read_bytes(
             if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
                 content = _from_pipe(descriptor, most_bytes + 1, PIPE_SECONDS if from_pipe else 0.0)
             else:
-                content = _whole(file, most_bytes + 1)
+                content = read_at_most(file, most_bytes + 1)
     except TimeoutError as error:
         raise BadInput(
             f"cannot read {_name(path, kind)}: it is a named pipe, and its end does not come; name"
@@ -116,7 +116,8 @@ def read_bytes(
     return content
 
 
-def _whole(file: io.FileIO, most_bytes: int) -> bytes:
+def read_at_most(file: io.FileIO, most_bytes: int) -> bytes:
+    """The content of an open file up to so many bytes. Raises OSError."""
     content = b""
     while len(content) < most_bytes and (data := file.read(most_bytes - len(content))):
         content += data

@@ -26,6 +26,7 @@ from api.device_exchange import (
     read_exchange,
 )
 from base.errors import BadInput
+from base.files import read_at_most
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -119,7 +120,7 @@ class ExchangeReader:
                 if not stat.S_ISREG(status.st_mode):
                     raise ForeignFile("the agent's file of devices is no regular file")
                 self._check_owner(status, "file")
-                return _at_most(file.fileno(), MOST_BYTES + 1), status.st_mtime
+                return read_at_most(file, MOST_BYTES + 1), status.st_mtime
         finally:
             os.close(folder)
 
@@ -128,13 +129,6 @@ class ExchangeReader:
             raise ForeignFile(f"the exchange {what} belongs to user {status.st_uid}")
         if status.st_mode & _WRITERS:
             raise ForeignFile(f"others than the agent may write the exchange {what}")
-
-
-def _at_most(descriptor: int, most_bytes: int) -> bytes:
-    content = b""
-    while len(content) < most_bytes and (data := os.read(descriptor, most_bytes - len(content))):
-        content += data
-    return content
 
 
 def _state_of(error: BadInput | OSError) -> ExchangeState:

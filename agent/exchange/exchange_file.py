@@ -16,7 +16,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec.structs import replace as replaced
@@ -35,6 +34,7 @@ from base.defects import Defects
 from base.errors import BadInput
 from base.files import cannot_write, read_bytes, replace_file
 from base.log_once import LogOnce
+from base.text import rfc3339
 from discovery.host.driver_load import boot_id
 from discovery.model import NodeSnapshot
 from kubelet.device_access.device_nodes import capability_minors
@@ -127,7 +127,7 @@ class ExchangeFile:
         self, before: DeviceExchange | None, latest: tuple[int, NodeSnapshot], boot: str
     ) -> DeviceExchange | None:
         """The file as it should be now; None where nothing can be said yet."""
-        written_at = _text_of(self._wall())
+        written_at = rfc3339.whole_seconds(self._wall())
         devices = self._devices(latest[1])
         if devices is None:
             return None if before is None else replaced(before, written_at=written_at)
@@ -196,7 +196,3 @@ def _make_private(folder: Path) -> None:
             os.fchmod(descriptor, 0o700)
     finally:
         os.close(descriptor)
-
-
-def _text_of(unix_seconds: float) -> str:
-    return datetime.fromtimestamp(int(unix_seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

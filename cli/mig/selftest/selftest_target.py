@@ -6,20 +6,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from base.errors import BadInput
 from cli.failures import REFUSED, CommandFailure
 from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.mig.mig_text import pid_cell, unread_note
 from cli.terminal import Styled
+from discovery.host.driver_load import boot_id
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.reader.protocol import Start
 from kube.api import NODES
 from kube.api_errors import NotFound
 from kube.objects.node import Node
-
-_BOOT: Final = Path("proc/sys/kernel/random/boot_id")
 
 
 def tested_gpu(readings: Sequence[MigReading], index: int | None) -> MigGpu:
@@ -72,7 +70,7 @@ def require_cordoned(name: str, kubeconfig: Path | None, start: Start) -> None:
         why = f"node {name} is not cordoned: run kubectl cordon {name}, and drain it"
         raise CommandFailure(why, REFUSED)
     node_boot_id = node.status.node_info.boot_id
-    own_boot_id = None if start.simulation is not None else _boot(start)
+    own_boot_id = "" if start.simulation is not None else boot_id(Path(start.host_root))
     if node_boot_id and own_boot_id and node_boot_id != own_boot_id:
         own = f"and here it is {own_boot_id}"
         why = f"node {name} is another machine: its boot id is {node_boot_id}, {own}"
@@ -85,10 +83,3 @@ def _node(name: str, kubeconfig: Path | None) -> Node:
             return Node.from_object(api.get(NODES, name))
         except NotFound as error:
             raise BadInput(f"the cluster has no node {name}: see kubectl get nodes") from error
-
-
-def _boot(start: Start) -> str | None:
-    try:
-        return (Path(start.host_root) / _BOOT).read_text("ascii", "replace").strip()
-    except OSError:
-        return None
